@@ -1,0 +1,2 @@
+//! The `mega` command.
+fn main() {}
