@@ -1,0 +1,207 @@
+//! What is left alone for a while: regions whose action failed, by reason, and regions that flap.
+//!
+//! A region that was demoted and is huge again is flapping (khugepaged promotes what we demote, a program fills and empties it). It
+//! is left alone twice as long after each demotion. Holds are multiples of the scan interval, so that a fast loop retries fast.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::action::{Action, Kind, Outcome};
+use crate::journal::Deferred;
+use crate::observe::{ProcessId, Region, Why};
+use crate::units::Time;
+
+/// No hold is longer.
+const LONGEST: Duration = Duration::from_secs(3600);
+
+/// Scan intervals for which a region is first left alone after this outcome, and whether that doubles each time.
+fn first_hold(outcome: Outcome) -> (u32, bool) {
+    match outcome {
+        Outcome::Done | Outcome::Already | Outcome::Gone | Outcome::Ineligible(Why::Changed) => (0, false),
+        // Looked at again at every scan, cheaply, so that it is promoted soon after the sharing process exits.
+        Outcome::Shared => (0, false),
+        Outcome::Busy => (1, true),
+        Outcome::NoMemory => (2, true),
+        Outcome::Failed(_) => (6, true),
+        Outcome::Ineligible(_) => (12, true),
+    }
+}
+
+/// Scan intervals for which a demoted region is first left alone when it comes back.
+const FLAPPING: u32 = 6;
+
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    until: Time,
+    forget: Time,
+    times: u8,
+    flapping: bool,
+}
+
+/// The holds in force. Bounded: an entry is forgotten when its hold has been over for three times its length.
+#[derive(Debug)]
+pub struct BackOff {
+    interval: Duration,
+    entries: BTreeMap<(ProcessId, Region, Kind), Entry>,
+}
+
+impl BackOff {
+    /// No holds yet; lengths in multiples of this scan interval.
+    pub fn new(interval: Duration) -> Self {
+        Self {
+            interval,
+            entries: BTreeMap::new(),
+        }
+    }
+
+    /// Why this action has to wait, if it has.
+    pub fn holds(&self, action: &Action, now: Time) -> Option<Deferred> {
+        let entry = self.entries.get(&(action.process, action.region, action.kind))?;
+        (now < entry.until).then_some(if entry.flapping {
+            Deferred::Flapping
+        } else {
+            Deferred::BackOff
+        })
+    }
+
+    /// Takes note of what became of an action.
+    pub fn note(&mut self, action: &Action, outcome: Outcome, now: Time) {
+        let key = (action.process, action.region, action.kind);
+        let demoted = outcome == Outcome::Done && action.kind == Kind::Demote;
+        let (intervals, doubles) = if demoted { (FLAPPING, true) } else { first_hold(outcome) };
+        if intervals == 0 {
+            if !matches!(outcome, Outcome::Shared | Outcome::Ineligible(_)) {
+                self.entries.remove(&key);
+            }
+            return;
+        }
+        let times = match self.entries.get(&key) {
+            Some(had) if had.flapping == demoted => had.times.saturating_add(1),
+            _ => 0,
+        };
+        let doubling = if doubles {
+            1u32.checked_shl(times.into()).unwrap_or(u32::MAX)
+        } else {
+            1
+        };
+        let hold = self
+            .interval
+            .saturating_mul(intervals)
+            .saturating_mul(doubling)
+            .min(LONGEST);
+        self.entries.insert(
+            key,
+            Entry {
+                until: now.after(hold),
+                forget: now.after(hold * 4),
+                times,
+                flapping: demoted,
+            },
+        );
+    }
+
+    /// Forgets what is long over, and processes that are no more.
+    pub fn sweep(&mut self, now: Time, alive: impl Fn(ProcessId) -> bool) {
+        self.entries
+            .retain(|(process, ..), entry| now < entry.forget && alive(*process));
+    }
+
+    /// Holds kept.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::action::{Expect, Reason};
+    use crate::units::BasePages;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn action(kind: Kind) -> Action {
+        Action {
+            process: ProcessId { pid: 1, started: 1 },
+            region: Region(1),
+            kind,
+            reason: Reason::Mapped,
+            utilization: None,
+            benefit: BasePages(1),
+            expect: Expect::Anything,
+        }
+    }
+
+    /// Seconds from `now` until the action is free to be tried.
+    fn wait(b: &BackOff, action: &Action, now: Time) -> u64 {
+        (0..5000)
+            .find(|s| b.holds(action, now.after(SECOND * *s as u32)).is_none())
+            .unwrap()
+    }
+
+    #[test]
+    fn a_failure_holds_twice_as_long_each_time_and_by_its_reason() {
+        let promote = action(Kind::Promote);
+        for (outcome, expected) in [
+            (Outcome::Busy, [1, 2, 4]),
+            (Outcome::NoMemory, [2, 4, 8]),
+            (Outcome::Failed(5), [6, 12, 24]),
+            (Outcome::Ineligible(Why::Refused), [12, 24, 48]),
+            (Outcome::Shared, [0, 0, 0]),
+        ] {
+            let mut b = BackOff::new(SECOND);
+            let mut now = Time(0);
+            for hold in expected {
+                b.note(&promote, outcome, now);
+                assert_eq!(wait(&b, &promote, now), hold, "{outcome}");
+                now = now.after(SECOND * hold as u32);
+            }
+        }
+    }
+
+    #[test]
+    fn a_demoted_region_that_comes_back_is_left_alone_longer_each_time() {
+        let mut b = BackOff::new(SECOND);
+        let demote = action(Kind::Demote);
+        let mut now = Time(0);
+        for hold in [6, 12, 24, 48] {
+            b.note(&demote, Outcome::Done, now);
+            assert_eq!(b.holds(&demote, now), Some(Deferred::Flapping));
+            assert_eq!(b.holds(&action(Kind::Promote), now), None);
+            assert_eq!(wait(&b, &demote, now), hold);
+            now = now.after(SECOND * hold as u32);
+        }
+    }
+
+    #[test]
+    fn a_success_ends_the_hold_and_time_ends_the_memory() {
+        let mut b = BackOff::new(SECOND);
+        let promote = action(Kind::Promote);
+        b.note(&promote, Outcome::Busy, Time(0));
+        b.note(&promote, Outcome::Done, Time(0));
+        assert!(b.is_empty());
+        b.note(&promote, Outcome::Busy, Time(0));
+        b.sweep(Time(0).after(SECOND * 3), |_| true);
+        assert_eq!(b.len(), 1);
+        b.sweep(Time(0).after(SECOND * 4), |_| true);
+        assert!(b.is_empty());
+        b.note(&promote, Outcome::Busy, Time(0));
+        b.sweep(Time(0), |_| false);
+        assert!(b.is_empty(), "the process is gone");
+    }
+
+    #[test]
+    fn no_hold_is_longer_than_an_hour_however_often_it_fails() {
+        let mut b = BackOff::new(SECOND);
+        let promote = action(Kind::Promote);
+        for _ in 0..300 {
+            b.note(&promote, Outcome::Failed(5), Time(0));
+        }
+        assert_eq!(wait(&b, &promote, Time(0)), 3600);
+    }
+}

@@ -1,0 +1,211 @@
+//! What managing may cost: stall, processor time, memory.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::journal::Deferred;
+use crate::observe::{Machine, ProcessId};
+use crate::units::{Blocks, Share, Time};
+
+/// The limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Budget {
+    /// Share of time for which one managed program may be held up. After a call that took `d` the next one waits `d·(1−b)/b`.
+    pub stall: Share,
+    /// Share of one processor that managing may use, all in all.
+    pub cpu: Share,
+    /// No promotion while less than this share of memory is available.
+    pub free_memory: Share,
+    /// No promotion while fewer blocks than this are free.
+    pub free_blocks: Blocks,
+    /// No promotion and no clearing of accessed bits while tasks waited for memory for more than this share of the last 10 s.
+    pub pressure: Share,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self {
+            stall: Share::percent(5),
+            cpu: Share::percent(10),
+            free_memory: Share::percent(5),
+            free_blocks: Blocks(32),
+            pressure: Share::percent(10),
+        }
+    }
+}
+
+impl Budget {
+    /// Whether memory is under pressure. A kernel that does not say is not.
+    pub fn under_pressure(&self, machine: &Machine) -> bool {
+        machine.pressure.is_some_and(|pressure| pressure > self.pressure)
+    }
+
+    /// How many promotions memory allows now; or why none.
+    pub fn promotions(&self, machine: &Machine) -> Result<u64, Deferred> {
+        if self.under_pressure(machine) {
+            return Err(Deferred::Pressure);
+        }
+        if !self
+            .free_memory
+            .reached_by(machine.available_bytes.0, machine.total_bytes.0)
+        {
+            return Err(Deferred::FreeMemory);
+        }
+        match machine.free_blocks.0.saturating_sub(self.free_blocks.0) {
+            0 => Err(Deferred::FreeBlocks),
+            blocks => Ok(blocks),
+        }
+    }
+}
+
+/// How long to pause after holding someone up for this long, so that it was held up for `budget` of the time.
+pub fn pause_after(took: Duration, budget: Share) -> Duration {
+    let share = budget.fraction();
+    if share >= 1.0 {
+        return Duration::ZERO;
+    }
+    // A budget of nothing would mean for ever; a day is as good.
+    let day = Duration::from_secs(86_400);
+    Duration::try_from_secs_f64(took.as_secs_f64() * (1.0 - share) / share.max(1e-9))
+        .map_or(day, |pause| pause.min(day))
+}
+
+/// Spaces the actions on each process by what they took.
+#[derive(Debug, Default)]
+pub struct Pacing {
+    free_from: BTreeMap<ProcessId, Time>,
+}
+
+impl Pacing {
+    /// When this process may be held up again.
+    pub fn free_from(&self, process: ProcessId) -> Time {
+        self.free_from.get(&process).copied().unwrap_or_default()
+    }
+
+    /// Takes note that it was held up until now, for this long.
+    pub fn note(&mut self, process: ProcessId, now: Time, took: Duration, budget: Share) {
+        self.free_from.insert(process, now.after(pause_after(took, budget)));
+    }
+
+    /// Forgets processes that are no more.
+    pub fn keep(&mut self, alive: impl Fn(ProcessId) -> bool) {
+        self.free_from.retain(|process, _| alive(*process));
+    }
+}
+
+/// Processor time as a bucket that fills at the budget's rate and holds one interval's worth.
+#[derive(Debug)]
+pub struct CpuBucket {
+    rate: Share,
+    most: Duration,
+    debt: Duration,
+    at: Time,
+    spent: Duration,
+}
+
+impl CpuBucket {
+    /// A bucket for this budget and interval, empty of debt.
+    pub fn new(rate: Share, interval: Duration, now: Time, spent: Duration) -> Self {
+        Self {
+            rate,
+            most: interval.mul_f64(rate.fraction()),
+            debt: Duration::ZERO,
+            at: now,
+            spent,
+        }
+    }
+
+    /// Takes note of the processor time spent so far in all.
+    pub fn note(&mut self, now: Time, spent: Duration) {
+        let earned = now.since(self.at).mul_f64(self.rate.fraction());
+        self.debt = self.debt.saturating_sub(earned) + spent.saturating_sub(self.spent);
+        self.at = now;
+        self.spent = spent;
+    }
+
+    /// When there will be time for more work.
+    pub fn free_from(&self) -> Time {
+        if self.rate == Share::FULL {
+            return self.at;
+        }
+        let over = self.debt.saturating_sub(self.most);
+        self.at.after(over.div_f64(self.rate.fraction().max(1e-6)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::testing::machine;
+    use crate::units::Bytes;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn the_pause_makes_the_share_what_was_asked_for() {
+        assert_eq!(pause_after(MS, Share::percent(50)), MS);
+        assert_eq!(pause_after(MS, Share::percent(5)), 19 * MS);
+        assert_eq!(pause_after(MS, Share::percent(100)), Duration::ZERO);
+        assert!(pause_after(MS, Share::ZERO) >= Duration::from_secs(3600));
+        assert_eq!(
+            pause_after(Duration::MAX, Share::percent(1)),
+            Duration::from_secs(86_400)
+        );
+    }
+
+    #[test]
+    fn memory_floors_at_just_under_and_just_over() {
+        let budget = Budget::default();
+        let total = machine().total_bytes.0;
+        let at = |available, blocks, pressure| {
+            budget.promotions(&Machine {
+                available_bytes: Bytes(available),
+                free_blocks: Blocks(blocks),
+                pressure,
+                ..machine()
+            })
+        };
+        assert_eq!(at(total, 33, None), Ok(1));
+        assert_eq!(at(total, 32, None), Err(Deferred::FreeBlocks));
+        assert_eq!(at(total / 20, 100, None), Err(Deferred::FreeMemory));
+        assert_eq!(at(total / 20 + 1, 100, None), Ok(68));
+        assert_eq!(at(total, 100, Some(Share::percent(10))), Ok(68));
+        assert_eq!(
+            at(total, 100, Some(Share::millionths(100_001))),
+            Err(Deferred::Pressure)
+        );
+    }
+
+    #[test]
+    fn processor_time_over_an_intervals_worth_waits_until_it_is_earned() {
+        let interval = Duration::from_secs(5);
+        let mut bucket = CpuBucket::new(Share::percent(10), interval, Time(0), Duration::ZERO);
+        bucket.note(Time(0), 500 * MS);
+        assert_eq!(bucket.free_from(), Time(0), "one interval's worth at once is fine");
+        bucket.note(Time(0), 600 * MS);
+        assert_eq!(bucket.free_from(), Time(0).after(1000 * MS));
+        bucket.note(Time(0).after(1000 * MS), 600 * MS);
+        assert_eq!(bucket.free_from(), Time(0).after(1000 * MS));
+    }
+
+    proptest::proptest! {
+        /// Whatever the calls take, the share of time held up stays within the budget.
+        #[test]
+        fn pacing_keeps_the_stall_share(took_us in proptest::collection::vec(1u64..50_000, 1..200), percent in 1u32..=100) {
+            let budget = Share::percent(percent);
+            let process = ProcessId { pid: 1, started: 1 };
+            let mut pacing = Pacing::default();
+            let (mut now, mut held) = (Time(0), Duration::ZERO);
+            for us in took_us {
+                now = now.max(pacing.free_from(process));
+                let took = Duration::from_micros(us);
+                held += took;
+                now = now.after(took);
+                pacing.note(process, now, took, budget);
+            }
+            let whole = pacing.free_from(process).since(Time(0));
+            let limit = whole.mul_f64(budget.fraction()) + Duration::from_micros(1);
+            proptest::prop_assert!(held <= limit, "{held:?} of {whole:?}");
+        }
+    }
+}

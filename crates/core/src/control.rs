@@ -1,0 +1,533 @@
+//! The control loop over a host: observe, decide, budget, act, verify, journal.
+//!
+//! ```text
+//! observe ──► decide ──► budget ──► act ──► verify ──► journal
+//!   Host       Policy     Budget     Host     Host       one line per event
+//! ```
+//!
+//! Once per interval everything is looked at and decided anew. What was decided is then carried out one region at a time,
+//! best benefit per cost first, spaced so that the budgets hold, until the next scan is due; what is left over by then is
+//! dropped, because the next scan decides on what is true by then.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::action::{judge, precheck, Action, Expect, Kind, Outcome};
+use crate::backoff::BackOff;
+use crate::budget::{Budget, CpuBucket, Pacing};
+use crate::host::{Host, HostEvent, Look, Wake, Wants};
+use crate::journal::{see, Deferred, Event, Line, SCHEMA};
+use crate::observe::{Machine, ProcessId, ProcessView, Snapshot};
+use crate::policy::{Decision, Policy};
+use crate::units::{BasePages, Bytes, Time};
+
+/// How to manage.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// Time between scans.
+    pub interval: Duration,
+    /// What it may cost.
+    pub budget: Budget,
+    /// Decide and journal, act on nothing; accessed bits are not cleared either.
+    pub dry_run: bool,
+    /// Journal what was seen too, so that the decisions can be replayed.
+    pub full_journal: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            interval: Duration::from_secs(5),
+            budget: Budget::default(),
+            dry_run: false,
+            full_journal: false,
+        }
+    }
+}
+
+/// Where things stand, for a status line.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Status {
+    /// Processes managed.
+    pub processes: usize,
+    /// Regions with anything mapped.
+    pub regions: u64,
+    /// Those that are huge.
+    pub huge: u64,
+    /// Candidates of the policy.
+    pub candidates: u64,
+    /// Zero-filled memory seen in huge pages at the last scan.
+    pub waste: Bytes,
+    /// Scans made.
+    pub scans: u64,
+    /// Time that the last scan took.
+    pub scan_took: Duration,
+    /// Promotions done.
+    pub promoted: u64,
+    /// Demotions done.
+    pub demoted: u64,
+    /// Actions that did not come to be.
+    pub failed: u64,
+    /// Decisions that wait.
+    pub waiting: u64,
+    /// Memory given back.
+    pub returned: Bytes,
+    /// Time for which programs may have been held up.
+    pub stall: Duration,
+    /// Processor time that managing took.
+    pub cpu: Duration,
+    /// Time since the start.
+    pub elapsed: Duration,
+}
+
+/// Who is told what happens.
+pub trait Observer {
+    /// An event, as it happens.
+    fn event(&mut self, line: &Line);
+    /// Where things stand: after each scan and each action.
+    fn status(&mut self, _status: &Status) {}
+}
+
+/// Part of the processor budget that looking at contents may take.
+const CONTENTS_PART: u32 = 4;
+/// Part of the processor budget that scanning may take; where scans cost more, they are made less often.
+const SCAN_PART: u32 = 2;
+
+/// The loop: a policy, a host, and what has to be remembered between scans.
+pub struct Control<'a, H> {
+    host: &'a mut H,
+    policy: &'a mut dyn Policy,
+    settings: Settings,
+    observer: &'a mut dyn Observer,
+    back_off: BackOff,
+    pacing: Pacing,
+    cpu: CpuBucket,
+    started: Time,
+    status: Status,
+    stretched: bool,
+    /// Moving averages of what an action takes.
+    costs: BTreeMap<Kind, Duration>,
+}
+
+impl<'a, H: Host> Control<'a, H> {
+    /// A loop that has done nothing yet.
+    pub fn new(
+        host: &'a mut H,
+        policy: &'a mut dyn Policy,
+        settings: Settings,
+        observer: &'a mut dyn Observer,
+    ) -> Self {
+        let (now, spent) = (host.now(), host.cpu_time());
+        Self {
+            back_off: BackOff::new(settings.interval),
+            pacing: Pacing::default(),
+            cpu: CpuBucket::new(settings.budget.cpu, settings.interval, now, spent),
+            started: now,
+            status: Status::default(),
+            stretched: false,
+            // Measured on a quiet machine (FACTS); replaced by what is measured here.
+            costs: BTreeMap::from([
+                (Kind::Promote, Duration::from_micros(430)),
+                (Kind::Demote, Duration::from_micros(350)),
+            ]),
+            host,
+            policy,
+            settings,
+            observer,
+        }
+    }
+
+    /// Manages until the host says that it is over.
+    pub fn run(mut self) -> Status {
+        self.say_start();
+        loop {
+            let tick = self.host.now();
+            let snapshot = self.observe();
+            let next = self.next_scan(tick);
+            let decision = self.policy.decide(&snapshot);
+            self.status.candidates = decision.candidates as u64;
+            let took = self.host.now().since(tick);
+            self.status.scan_took = took;
+            self.status.scans += 1;
+            self.say(Event::Scanned {
+                processes: snapshot.processes.len() as u64,
+                candidates: decision.candidates as u64,
+                took_ns: nanos(took),
+                cpu_ns: nanos(self.host.cpu_time().saturating_sub(self.status.cpu)),
+            });
+            self.age(&snapshot.machine, &decision);
+            let queue = self.admit(&snapshot, decision, next);
+            self.tell_status();
+            if self.carry_out(queue, next) == Wake::Stop || self.host.wait(next) == Wake::Stop {
+                break;
+            }
+        }
+        self.say_events();
+        self.say_stop();
+        self.status
+    }
+
+    fn say(&mut self, event: Event) {
+        let line = Line {
+            at: Time(self.host.now().0.saturating_sub(self.started.0)),
+            event,
+        };
+        self.observer.event(&line);
+    }
+
+    fn say_start(&mut self) {
+        let changed: Vec<_> = self
+            .policy
+            .params()
+            .iter()
+            .filter(|param| param.value != param.default)
+            .map(|param| format!("{}={}", param.name, param.value))
+            .collect();
+        self.say(Event::Start {
+            schema: SCHEMA,
+            policy: self.policy.name().to_string(),
+            params: changed.join(","),
+            interval_ns: nanos(self.settings.interval),
+            stall_budget_ppm: self.settings.budget.stall.as_millionths(),
+            cpu_budget_ppm: self.settings.budget.cpu.as_millionths(),
+            dry_run: self.settings.dry_run,
+        });
+    }
+
+    fn say_stop(&mut self) {
+        self.account();
+        let s = self.status;
+        self.say(Event::Stop {
+            scans: s.scans,
+            promoted: s.promoted,
+            demoted: s.demoted,
+            failed: s.failed,
+            returned_bytes: s.returned.0,
+            stall_ns: nanos(s.stall),
+            cpu_ns: nanos(s.cpu),
+        });
+    }
+
+    fn say_events(&mut self) {
+        for event in self.host.events() {
+            self.say(match event {
+                HostEvent::Found(id, name) => Event::Found {
+                    pid: id.pid,
+                    started: id.started,
+                    name,
+                },
+                HostEvent::Gone(id) => Event::Gone { pid: id.pid },
+                HostEvent::Refused(pid, why) => Event::Refused { pid, why },
+                HostEvent::Notice(text) => Event::Notice { text },
+            });
+        }
+    }
+
+    fn account(&mut self) {
+        let (now, spent) = (self.host.now(), self.host.cpu_time());
+        self.cpu.note(now, spent);
+        self.status.cpu = spent;
+        self.status.elapsed = now.since(self.started);
+    }
+
+    fn tell_status(&mut self) {
+        self.account();
+        self.observer.status(&self.status);
+    }
+
+    fn observe(&mut self) -> Snapshot {
+        self.account();
+        let needs = self.policy.needs();
+        let wants = Wants {
+            utilization: needs.utilization,
+            contents: needs.contents,
+            contents_cpu: self.settings.interval.mul_f64(self.settings.budget.cpu.fraction()) / CONTENTS_PART,
+        };
+        let mut snapshot = self.host.observe(&wants);
+        // Page tables are read without a lock: what cannot be is left out rather than believed.
+        for process in &mut snapshot.processes {
+            process.regions.retain(|seen| seen.raced || seen.is_sane());
+        }
+        self.say_events();
+        let alive = |id: ProcessId| snapshot.processes.iter().any(|process| process.id == id);
+        self.back_off.sweep(snapshot.at, alive);
+        self.pacing.keep(alive);
+        self.journal_snapshot(&snapshot);
+        snapshot
+    }
+
+    fn journal_snapshot(&mut self, snapshot: &Snapshot) {
+        if self.settings.full_journal {
+            let machine = &snapshot.machine;
+            self.say(Event::Machine {
+                available_bytes: machine.available_bytes.0,
+                total_bytes: machine.total_bytes.0,
+                free_blocks: machine.free_blocks.0,
+                pressure_ppm: machine.pressure.map(|p| p.as_millionths()),
+            });
+        }
+        let (mut regions, mut huge, mut waste) = (0, 0, 0);
+        for process in &snapshot.processes {
+            if self.settings.full_journal {
+                self.journal_regions(process);
+            }
+            let pages =
+                |f: fn(&crate::observe::Observation) -> u32| process.regions.iter().map(|o| u64::from(f(o))).sum();
+            let scan = Event::Scan {
+                pid: process.id.pid,
+                regions: process.regions.len() as u64,
+                huge: process.regions.iter().filter(|o| o.huge).count() as u64,
+                mapped_pages: pages(|o| o.mapped.0),
+                accessed_pages: pages(|o| o.accessed.0),
+                waste_pages: pages(|o| if o.huge { o.zero.unwrap_or_default().0 } else { 0 }),
+                inspected: process.regions.iter().filter(|o| o.huge && o.zero.is_some()).count() as u64,
+            };
+            if let Event::Scan {
+                regions: r,
+                huge: h,
+                waste_pages: w,
+                ..
+            } = scan
+            {
+                regions += r;
+                huge += h;
+                waste += w;
+            }
+            self.say(scan);
+        }
+        self.status.processes = snapshot.processes.len();
+        self.status.regions = regions;
+        self.status.huge = huge;
+        self.status.waste = Bytes(waste * BasePages(1).bytes().0);
+    }
+
+    fn journal_regions(&mut self, process: &ProcessView) {
+        let mut rest = process.regions.as_slice();
+        while let Some(first) = rest.first() {
+            let alike = rest
+                .iter()
+                .enumerate()
+                .take_while(|(i, o)| {
+                    let mut moved = **o;
+                    moved.region = first.region;
+                    moved == *first && o.region.0 == first.region.0 + *i as u64
+                })
+                .count();
+            self.say(see(process.id.pid, process.id.started, first, alike as u64));
+            rest = &rest[alike..];
+        }
+    }
+
+    /// When the next scan is due: after the interval, or later where scanning would take more than its part of the budget.
+    fn next_scan(&mut self, tick: Time) -> Time {
+        let cpu = self.host.cpu_time().saturating_sub(self.status.cpu);
+        let share = self.settings.budget.cpu.fraction() / f64::from(SCAN_PART);
+        let least = Duration::try_from_secs_f64(cpu.as_secs_f64() / share.max(1e-6)).unwrap_or(self.settings.interval);
+        if least > self.settings.interval.mul_f64(1.5) && !self.stretched {
+            self.stretched = true;
+            let text = format!(
+                "a scan takes {} of processor time: scanning every {} instead of every {} to stay within the budget",
+                crate::units::show_duration(cpu),
+                crate::units::show_duration(least),
+                crate::units::show_duration(self.settings.interval),
+            );
+            self.say(Event::Notice { text });
+        }
+        tick.after(self.settings.interval.max(least))
+    }
+
+    fn age(&mut self, machine: &Machine, decision: &Decision) {
+        // Cleared bits make pages look cold to reclaim: not while reclaim is at work.
+        if self.settings.dry_run || self.settings.budget.under_pressure(machine) || !self.policy.needs().utilization {
+            return;
+        }
+        for (process, regions) in &decision.age {
+            if regions.is_empty() {
+                continue;
+            }
+            let aged = self.host.age(*process, regions);
+            self.say(Event::Age {
+                pid: process.pid,
+                regions: aged.regions as u64,
+                refused: aged.refused as u64,
+                took_ns: nanos(aged.took),
+            });
+        }
+    }
+
+    /// What there is room for until the next scan, by process, best last. The rest is said to wait.
+    fn admit(&mut self, snapshot: &Snapshot, decision: Decision, next: Time) -> BTreeMap<ProcessId, Vec<Action>> {
+        let mut deferred: BTreeMap<(u32, Kind, Deferred), u64> = BTreeMap::new();
+        let mut put_off =
+            |action: &Action, why| *deferred.entry((action.process.pid, action.kind, why)).or_default() += 1;
+        let mut promotions = self.settings.budget.promotions(&snapshot.machine);
+        let mut actions = decision.actions;
+        let worth = |action: &Action| {
+            let cost = self.costs.get(&action.kind).map_or(1e-4, Duration::as_secs_f64);
+            f64::from(action.benefit.0) / cost.max(1e-6)
+        };
+        actions.sort_by(|a, b| worth(b).total_cmp(&worth(a)).then(a.region.cmp(&b.region)));
+        let room = self.room_until(next);
+        let mut queues: BTreeMap<ProcessId, Vec<Action>> = BTreeMap::new();
+        let mut decided = Vec::new();
+        for action in actions {
+            if let Some(why) = self.back_off.holds(&action, snapshot.at) {
+                put_off(&action, why);
+                continue;
+            }
+            if self.settings.dry_run {
+                put_off(&action, Deferred::DryRun);
+                decided.push(action);
+                continue;
+            }
+            let queue = queues.entry(action.process).or_default();
+            if queue.len() >= room {
+                put_off(&action, Deferred::Budget);
+                if self.settings.full_journal {
+                    decided.push(action);
+                }
+                continue;
+            }
+            if action.kind == Kind::Promote {
+                match &mut promotions {
+                    Ok(0) => {
+                        put_off(&action, Deferred::FreeBlocks);
+                        continue;
+                    }
+                    Ok(left) => *left -= 1,
+                    Err(why) => {
+                        put_off(&action, *why);
+                        continue;
+                    }
+                }
+            }
+            queue.push(action);
+            decided.push(action);
+        }
+        for action in &decided {
+            self.say(Event::Decide {
+                pid: action.process.pid,
+                region: action.region,
+                action: action.kind,
+                reason: action.reason,
+                utilization_ppm: action.utilization.map(|u| u.as_millionths()),
+                benefit_pages: action.benefit.0,
+            });
+        }
+        for ((pid, action, why), regions) in &deferred {
+            self.say(Event::Defer {
+                pid: *pid,
+                action: *action,
+                why: *why,
+                regions: *regions,
+            });
+        }
+        self.status.waiting = deferred.values().sum();
+        for queue in queues.values_mut() {
+            queue.reverse();
+        }
+        queues
+    }
+
+    /// How many actions on one process can fit before the next scan at the very best; bounds the queue.
+    fn room_until(&self, next: Time) -> usize {
+        let cheapest = self
+            .costs
+            .values()
+            .min()
+            .copied()
+            .unwrap_or_default()
+            .max(Duration::from_micros(20))
+            / 4;
+        let time = next.since(self.host.now()).as_secs_f64() * self.settings.budget.stall.fraction();
+        (time / cheapest.as_secs_f64()).ceil().max(1.0) as usize
+    }
+
+    /// Acts until the queues are empty or the next scan is due.
+    fn carry_out(&mut self, mut queues: BTreeMap<ProcessId, Vec<Action>>, next: Time) -> Wake {
+        let mut no_blocks = false;
+        loop {
+            queues.retain(|_, queue| !queue.is_empty());
+            let ready = queues.keys().map(|id| (self.pacing.free_from(*id), *id)).min();
+            let Some((ready, id)) = ready else {
+                return Wake::Time;
+            };
+            let ready = ready.max(self.cpu.free_from());
+            if ready >= next {
+                self.status.waiting += queues.values().map(|queue| queue.len() as u64).sum::<u64>();
+                return Wake::Time;
+            }
+            if self.host.wait(ready) == Wake::Stop {
+                return Wake::Stop;
+            }
+            let Some(action) = queues.get_mut(&id).and_then(Vec::pop) else {
+                continue;
+            };
+            if no_blocks && action.kind == Kind::Promote {
+                continue;
+            }
+            let outcome = self.carry_out_one(&action);
+            no_blocks |= outcome == Outcome::NoMemory;
+            if outcome == Outcome::Gone && self.host.look(id, action.region, Look::Tables).is_none() {
+                // The mapping or the whole process went: the next scan knows which; asking for each region is a waste.
+                let left = queues.remove(&id).unwrap_or_default();
+                queues.insert(
+                    id,
+                    left.into_iter().filter(|other| other.region != action.region).collect(),
+                );
+            }
+        }
+    }
+
+    fn carry_out_one(&mut self, action: &Action) -> Outcome {
+        let how = match action.expect {
+            Expect::Zero(_) => Look::Contents,
+            Expect::Anything | Expect::Populated(_) => Look::Tables,
+        };
+        let before = self.host.look(action.process, action.region, how);
+        let (outcome, took, returned) = match precheck(action, before.as_ref()) {
+            Some(outcome) => (outcome, Duration::ZERO, BasePages::ZERO),
+            None => {
+                let call = self.host.act(action);
+                let now = self.host.now();
+                self.pacing
+                    .note(action.process, now, call.took, self.settings.budget.stall);
+                let after = self.host.look(action.process, action.region, Look::Tables);
+                let outcome = judge(action, &call, after.as_ref());
+                let returned = match (outcome, action.kind, before, after) {
+                    (Outcome::Done, Kind::Demote, Some(before), Some(after)) => before.mapped.less(after.populated()),
+                    _ => BasePages::ZERO,
+                };
+                (outcome, call.took, returned)
+            }
+        };
+        self.account();
+        self.back_off.note(action, outcome, self.host.now());
+        self.status.stall += took;
+        match (outcome, action.kind) {
+            (Outcome::Done, Kind::Promote) => self.status.promoted += 1,
+            (Outcome::Done, Kind::Demote) => self.status.demoted += 1,
+            _ => self.status.failed += 1,
+        }
+        self.status.returned.0 += returned.bytes().0;
+        if outcome == Outcome::Done {
+            if let Some(cost) = self.costs.get_mut(&action.kind) {
+                *cost = (*cost * 7 + took) / 8;
+            }
+        }
+        self.say(Event::Outcome {
+            pid: action.process.pid,
+            region: action.region,
+            action: action.kind,
+            outcome,
+            took_ns: nanos(took),
+            returned_pages: returned.0,
+        });
+        self.observer.status(&self.status);
+        outcome
+    }
+}
+
+fn nanos(d: Duration) -> u64 {
+    u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,550 @@
+//! The journal: one line per event, for people, for machines and for replay. docs/journal.md has the grammar.
+//!
+//! A line is `TIME EVENT key=value …`: time in seconds since the manager started, the event's word, and the event's fields in the
+//! order of their definition here. With `--json` the same fields are one JSON object a line. Both come from the one definition
+//! below, so they cannot drift apart.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::action::{Kind, Outcome, Reason};
+use crate::observe::{Can, Observation, Region, Why};
+use crate::units::{BasePages, Time};
+
+/// Version of the grammar; raised when a field changes its meaning or goes away.
+pub const SCHEMA: u32 = 1;
+
+/// One event.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Event {
+    /// Managing begins.
+    Start {
+        /// Version of this grammar.
+        schema: u32,
+        /// Policy.
+        policy: String,
+        /// Its parameters that differ from the default, as `name=value,…`.
+        params: String,
+        /// Time between scans.
+        interval_ns: u64,
+        /// Share of time for which a program may be held up, in millionths.
+        stall_budget_ppm: u32,
+        /// Share of one processor that managing may use, in millionths.
+        cpu_budget_ppm: u32,
+        /// Nothing is acted on.
+        dry_run: bool,
+    },
+    /// A process is managed from now on.
+    Found {
+        /// PID.
+        pid: u32,
+        /// Start time in the host's ticks: with the PID it names the process for good.
+        started: u64,
+        /// Its command.
+        name: String,
+    },
+    /// A process is no more.
+    Gone {
+        /// PID.
+        pid: u32,
+    },
+    /// A process is not managed.
+    Refused {
+        /// PID.
+        pid: u32,
+        /// Why not.
+        why: String,
+    },
+    /// Something that people should know.
+    Notice {
+        /// What.
+        text: String,
+    },
+    /// The machine at a scan (full journal only).
+    Machine {
+        /// Memory to be had without swapping.
+        available_bytes: u64,
+        /// All memory.
+        total_bytes: u64,
+        /// Free 2 MB blocks.
+        free_blocks: u64,
+        /// Memory pressure (PSI, some, 10 s), in millionths.
+        pressure_ppm: Option<u32>,
+    },
+    /// What was seen of a run of neighbouring regions that look alike (full journal only).
+    See {
+        /// PID.
+        pid: u32,
+        /// Start time in the host's ticks.
+        started: u64,
+        /// The first of them.
+        region: Region,
+        /// How many.
+        count: u64,
+        /// Base pages mapped, in each.
+        mapped_pages: u32,
+        /// Base pages accessed.
+        accessed_pages: u32,
+        /// Base pages written.
+        dirty_pages: u32,
+        /// Base pages that hold only zeroes, if known.
+        zero_pages: Option<u32>,
+        /// Of `huge shared raced aged promote demote age`, those that hold, joined by `+`; `-` for none. The last three
+        /// say what can be done.
+        flags: String,
+        /// Why something cannot be done.
+        why: Option<Why>,
+    },
+    /// A scan of one process.
+    Scan {
+        /// PID.
+        pid: u32,
+        /// Regions with anything mapped.
+        regions: u64,
+        /// Those that are huge.
+        huge: u64,
+        /// Base pages mapped, huge pages counted with all of theirs.
+        mapped_pages: u64,
+        /// Base pages accessed since the last clearing.
+        accessed_pages: u64,
+        /// Zero-filled base pages seen inside huge pages.
+        waste_pages: u64,
+        /// Huge pages whose contents were looked at so far.
+        inspected: u64,
+    },
+    /// The end of a scan of everything, with its cost.
+    Scanned {
+        /// Processes.
+        processes: u64,
+        /// Candidates of the policy.
+        candidates: u64,
+        /// Time it took.
+        took_ns: u64,
+        /// Processor time it took.
+        cpu_ns: u64,
+    },
+    /// Accessed bits were cleared.
+    Age {
+        /// PID.
+        pid: u32,
+        /// Regions cleared, or clear already.
+        regions: u64,
+        /// Regions where the kernel said no.
+        refused: u64,
+        /// Time in the calls.
+        took_ns: u64,
+    },
+    /// An action was decided and taken into the budget.
+    Decide {
+        /// PID.
+        pid: u32,
+        /// Region.
+        region: Region,
+        /// Action.
+        action: Kind,
+        /// Reason.
+        reason: Reason,
+        /// Utilization that it rests on, in millionths.
+        utilization_ppm: Option<u32>,
+        /// Expected benefit.
+        benefit_pages: u32,
+    },
+    /// Decisions that wait, and are taken anew at the next scan.
+    Defer {
+        /// PID.
+        pid: u32,
+        /// Action.
+        action: Kind,
+        /// What they wait for.
+        why: Deferred,
+        /// How many regions.
+        regions: u64,
+    },
+    /// What became of an action.
+    Outcome {
+        /// PID.
+        pid: u32,
+        /// Region.
+        region: Region,
+        /// Action.
+        action: Kind,
+        /// Outcome, by the look afterwards.
+        outcome: Outcome,
+        /// Time in the call.
+        took_ns: u64,
+        /// Base pages given back.
+        returned_pages: u32,
+    },
+    /// Managing ends.
+    Stop {
+        /// Scans made.
+        scans: u64,
+        /// Promotions done.
+        promoted: u64,
+        /// Demotions done.
+        demoted: u64,
+        /// Actions that did not come to be.
+        failed: u64,
+        /// Memory given back.
+        returned_bytes: u64,
+        /// Time for which programs may have been held up.
+        stall_ns: u64,
+        /// Processor time that managing took.
+        cpu_ns: u64,
+    },
+}
+
+/// Why a decision waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Deferred {
+    /// The stall or the processor budget of this interval is used up.
+    Budget,
+    /// It failed not long ago.
+    BackOff,
+    /// It was demoted, and came back.
+    Flapping,
+    /// Free memory is below its floor.
+    FreeMemory,
+    /// Free blocks are below their floor.
+    FreeBlocks,
+    /// Tasks wait for memory.
+    Pressure,
+    /// Nothing is acted on.
+    DryRun,
+}
+
+/// An event and when it was.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Line {
+    /// When.
+    pub at: Time,
+    /// What.
+    pub event: Event,
+}
+
+/// Why a line is not one of the journal's.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("journal line: {0}")]
+pub struct JournalError(String);
+
+impl Line {
+    fn fields(&self) -> Map<String, Value> {
+        match serde_json::to_value(&self.event) {
+            Ok(Value::Object(fields)) => fields,
+            // An event is a struct of plain values under text keys: it always is an object.
+            _ => Map::new(),
+        }
+    }
+
+    /// The line as people read it.
+    pub fn to_text(&self) -> String {
+        use std::fmt::Write;
+        let mut fields = self.fields();
+        let word = fields.shift_remove("event");
+        let mut line = format!("{} {}", self.at, word.as_ref().and_then(Value::as_str).unwrap_or("?"));
+        for (key, value) in &fields {
+            let _ = match value {
+                Value::Null => continue,
+                Value::String(text) if is_plain(text) => write!(line, " {key}={text}"),
+                other => write!(line, " {key}={other}"),
+            };
+        }
+        line
+    }
+
+    /// The line as machines read it.
+    pub fn to_json(&self) -> String {
+        let mut object = Map::new();
+        object.insert("at_ns".to_string(), self.at.0.into());
+        object.append(&mut self.fields());
+        Value::Object(object).to_string()
+    }
+
+    /// Reads a line of either form.
+    pub fn parse(line: &str) -> Result<Self, JournalError> {
+        let line = line.trim_end_matches(['\n', '\r']);
+        if line.starts_with('{') {
+            Self::parse_json(line)
+        } else {
+            Self::parse_text(line)
+        }
+    }
+
+    fn parse_json(line: &str) -> Result<Self, JournalError> {
+        let mut object: Map<String, Value> = serde_json::from_str(line).map_err(|e| JournalError(e.to_string()))?;
+        let at = object
+            .shift_remove("at_ns")
+            .and_then(|at| at.as_u64())
+            .ok_or_else(|| JournalError("no field at_ns".to_string()))?;
+        Self::from_fields(Time(at), object)
+    }
+
+    fn parse_text(line: &str) -> Result<Self, JournalError> {
+        let bad = |what: &str| JournalError(what.to_string());
+        let (at, rest) = line.split_once(' ').ok_or_else(|| bad("no event"))?;
+        let at = at
+            .parse()
+            .map_err(|e: crate::units::UnitError| JournalError(e.to_string()))?;
+        let (word, mut rest) = rest.split_once(' ').unwrap_or((rest, ""));
+        let mut fields = Map::new();
+        fields.insert("event".to_string(), word.into());
+        while !rest.is_empty() {
+            let (key, value) = rest.split_once('=').ok_or_else(|| bad("a field without '='"))?;
+            let (value, after) = if value.starts_with('"') {
+                let mut values = serde_json::Deserializer::from_str(value).into_iter::<Value>();
+                let text = values
+                    .next()
+                    .and_then(Result::ok)
+                    .ok_or_else(|| bad("a quoted text that does not end"))?;
+                (text, value.get(values.byte_offset()..).unwrap_or(""))
+            } else {
+                let end = value.find(' ').unwrap_or(value.len());
+                (plain_value(&value[..end]), &value[end..])
+            };
+            if fields.insert(key.to_string(), value).is_some() {
+                return Err(JournalError(format!("field {key} twice")));
+            }
+            rest = match after {
+                "" => "",
+                after => after.strip_prefix(' ').ok_or_else(|| bad("no space between fields"))?,
+            };
+        }
+        Self::from_fields(at, fields)
+    }
+
+    fn from_fields(at: Time, fields: Map<String, Value>) -> Result<Self, JournalError> {
+        let event = serde_json::from_value(Value::Object(fields)).map_err(|e| JournalError(e.to_string()))?;
+        Ok(Self { at, event })
+    }
+}
+
+/// Whether a text can stand in a line without quotes and be read back as a text.
+fn is_plain(text: &str) -> bool {
+    !text.is_empty()
+        && text.chars().all(|c| c.is_ascii_graphic() && c != '"')
+        && matches!(plain_value(text), Value::String(_))
+}
+
+fn plain_value(text: &str) -> Value {
+    match text {
+        "true" => true.into(),
+        "false" => false.into(),
+        _ => text.parse::<u64>().map_or_else(|_| text.into(), Value::from),
+    }
+}
+
+const FLAGS: [&str; 7] = ["huge", "shared", "raced", "aged", "promote", "demote", "age"];
+
+/// A `see` event for `count` regions that look like this one.
+pub fn see(pid: u32, started: u64, seen: &Observation, count: u64) -> Event {
+    let on = [
+        seen.huge,
+        seen.shared,
+        seen.raced,
+        seen.aged,
+        seen.can.promote,
+        seen.can.demote,
+        seen.can.age,
+    ];
+    let words: Vec<_> = FLAGS
+        .iter()
+        .zip(on)
+        .filter(|(_, on)| *on)
+        .map(|(word, _)| *word)
+        .collect();
+    Event::See {
+        pid,
+        started,
+        region: seen.region,
+        count,
+        mapped_pages: seen.mapped.0,
+        accessed_pages: seen.accessed.0,
+        dirty_pages: seen.dirty.0,
+        zero_pages: seen.zero.map(|zero| zero.0),
+        flags: if words.is_empty() {
+            "-".to_string()
+        } else {
+            words.join("+")
+        },
+        why: seen.can.why,
+    }
+}
+
+/// The observations of a `see` event; none if it is another event. Counts past what an address space holds are an error.
+pub fn seen(event: &Event) -> Result<Option<Vec<Observation>>, JournalError> {
+    let Event::See {
+        region,
+        count,
+        mapped_pages,
+        accessed_pages,
+        dirty_pages,
+        zero_pages,
+        flags,
+        why,
+        ..
+    } = event
+    else {
+        return Ok(None);
+    };
+    if *count > 1 << 28 || region.0.checked_add(*count).is_none() {
+        return Err(JournalError(format!(
+            "count {count} is more than an address space holds"
+        )));
+    }
+    let mut on = [false; FLAGS.len()];
+    for word in flags.split('+').filter(|word| *word != "-") {
+        let i = FLAGS
+            .iter()
+            .position(|flag| *flag == word)
+            .ok_or_else(|| JournalError(format!("flag '{}'", word.chars().take(32).collect::<String>())))?;
+        on[i] = true;
+    }
+    let [huge, shared, raced, aged, promote, demote, age] = on;
+    let one = |i| Observation {
+        region: Region(region.0 + i),
+        mapped: BasePages(*mapped_pages),
+        accessed: BasePages(*accessed_pages),
+        dirty: BasePages(*dirty_pages),
+        zero: zero_pages.map(BasePages),
+        huge,
+        shared,
+        raced,
+        aged,
+        can: Can {
+            promote,
+            demote,
+            age,
+            why: *why,
+        },
+    };
+    if !one(0).is_sane() {
+        return Err(JournalError(format!("impossible page counts for region {region}")));
+    }
+    Ok(Some((0..*count).map(one).collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn events() -> Vec<Event> {
+        vec![
+            Event::Start {
+                schema: SCHEMA,
+                policy: "mega".into(),
+                params: "mprom=80%,n=5".into(),
+                interval_ns: 5_000_000_000,
+                stall_budget_ppm: 50_000,
+                cpu_budget_ppm: 100_000,
+                dry_run: false,
+            },
+            Event::Found {
+                pid: 1,
+                started: 2,
+                name: "a \"b\" c=d \n é".into(),
+            },
+            Event::Gone { pid: 1 },
+            Event::Refused {
+                pid: 1,
+                why: "a kernel thread".into(),
+            },
+            Event::Notice { text: "true".into() },
+            Event::Notice { text: "12".into() },
+            Event::Notice { text: String::new() },
+            Event::Outcome {
+                pid: 1,
+                region: Region(7),
+                action: Kind::Demote,
+                outcome: Outcome::Ineligible(Why::Mlocked),
+                took_ns: 5,
+                returned_pages: 0,
+            },
+            Event::Decide {
+                pid: 1,
+                region: Region(7),
+                action: Kind::Promote,
+                reason: Reason::Utilized,
+                utilization_ppm: None,
+                benefit_pages: 512,
+            },
+            Event::Defer {
+                pid: 1,
+                action: Kind::Promote,
+                why: Deferred::FreeBlocks,
+                regions: 3,
+            },
+        ]
+    }
+
+    #[test]
+    fn every_event_reads_back_from_both_forms() {
+        for event in events() {
+            let line = Line {
+                at: Time(12_345_678_000),
+                event,
+            };
+            assert_eq!(Line::parse(&line.to_text()), Ok(line.clone()), "{}", line.to_text());
+            assert_eq!(Line::parse(&line.to_json()), Ok(line.clone()), "{}", line.to_json());
+            assert!(!line.to_text().contains('\n'));
+        }
+    }
+
+    #[test]
+    fn a_line_looks_as_documented() {
+        let line = Line {
+            at: Time(12_345_678_901),
+            event: Event::Outcome {
+                pid: 41,
+                region: Region::at(0x7f00_0020_0000),
+                action: Kind::Promote,
+                outcome: Outcome::Failed(5),
+                took_ns: 430_000,
+                returned_pages: 0,
+            },
+        };
+        assert_eq!(
+            line.to_text(),
+            "12.345678 outcome pid=41 region=0x7f0000200000 action=promote outcome=failed(5) took_ns=430000 returned_pages=0"
+        );
+    }
+
+    #[test]
+    fn lines_that_are_not_of_the_journal_are_errors() {
+        for text in [
+            "",
+            "x",
+            "1.000000",
+            "1.000000 nonsense",
+            "1.000000 gone",
+            "1.000000 gone pid",
+            "1.000000 gone pid=x",
+            "1.000000 gone pid=1 pid=2",
+            "1.000000 gone pid=1 more=2",
+            "1.000000 notice text=\"open",
+            "{",
+            "{}",
+            "{\"at_ns\":1}",
+            "1.000000 notice text=\"a\"b",
+            "1.000000 outcome pid=1 region=0x1 action=promote outcome=done took_ns=1 returned_pages=0",
+        ] {
+            assert!(Line::parse(text).is_err(), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_the_reader_panic(text in ".{0,200}", tail in "( [a-z_]{1,8}=[^ ]{0,8}){0,6}") {
+            let _ = Line::parse(&text);
+            let _ = Line::parse(&format!("1.000000 see{tail}")).map(|line| seen(&line.event));
+        }
+
+        #[test]
+        fn any_notice_reads_back(text in any::<String>()) {
+            let line = Line { at: Time(0), event: Event::Notice { text } };
+            prop_assert_eq!(Line::parse(&line.to_text()), Ok(line.clone()));
+        }
+    }
+}

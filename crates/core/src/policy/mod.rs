@@ -1,0 +1,133 @@
+//! Policies: what to do with which region, from what was seen. Pure: no clock, no input or output, and no knowledge of
+//! the host, so that the very same code decides on a live machine and in the simulator.
+
+mod base;
+mod ingens;
+mod khugepaged;
+mod mega;
+pub mod params;
+mod table;
+mod trim;
+
+pub use base::Base;
+pub use ingens::{Ingens, IngensParams};
+pub use khugepaged::{Khugepaged, KhugepagedParams};
+pub use mega::{Mega, MegaParams};
+pub use params::{Param, ParamError};
+pub use trim::{Trim, TrimParams};
+
+use crate::action::Action;
+use crate::observe::{ProcessId, Region, Snapshot};
+
+/// What a policy needs to have looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Needs {
+    /// Which base pages were accessed in each interval.
+    pub utilization: bool,
+    /// Zero-filled base pages inside huge pages.
+    pub contents: bool,
+}
+
+/// What a policy wants done.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Decision {
+    /// Actions, in no particular order: the budget orders them.
+    pub actions: Vec<Action>,
+    /// Regions, by process and rising address, whose accessed bits are to be cleared so that the next scan tells their
+    /// utilization.
+    pub age: Vec<(ProcessId, Vec<Region>)>,
+    /// Regions that are candidates: mapped enough for their utilization to be tracked, and not huge.
+    pub candidates: usize,
+}
+
+/// A policy. It keeps its own state per region, bounded by a small constant each, and drops regions that disappear.
+pub trait Policy: Send {
+    /// Its name on the command line.
+    fn name(&self) -> &'static str;
+
+    /// What it needs to see.
+    fn needs(&self) -> Needs;
+
+    /// What it does on a host that cannot tell accessed pages; none when it does not need to know.
+    fn without_utilization(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Decides, and remembers what it needs for the next time.
+    fn decide(&mut self, seen: &Snapshot) -> Decision;
+
+    /// Sets a parameter.
+    fn set(&mut self, name: &str, value: &str) -> Result<(), ParamError>;
+
+    /// Whether the parameters make sense together; asked once after all are set.
+    fn check(&self) -> Result<(), ParamError> {
+        Ok(())
+    }
+
+    /// Its parameters.
+    fn params(&self) -> Vec<Param>;
+}
+
+/// Every policy: its name and what it does in a line.
+pub const POLICIES: &[(&str, &str)] = &[
+    (
+        "mega",
+        "promote what is mapped and used, demote what is unused or wasteful (SYSTOR'19)",
+    ),
+    (
+        "ingens",
+        "promote what is 90 % mapped, demote what falls under it (OSDI'16)",
+    ),
+    (
+        "trim",
+        "leave huge pages to the kernel, take back those that are mostly zeroes",
+    ),
+    (
+        "khugepaged",
+        "promote from one mapped page, 4096 pages per 10 s, as the kernel's thread does",
+    ),
+    ("base", "demote everything: base pages only"),
+];
+
+/// The policy of this name with default parameters.
+pub fn by_name(name: &str) -> Option<Box<dyn Policy>> {
+    Some(match name {
+        "mega" => Box::<Mega>::default(),
+        "ingens" => Box::<Ingens>::default(),
+        "trim" => Box::<Trim>::default(),
+        "khugepaged" => Box::<Khugepaged>::default(),
+        "base" => Box::<Base>::default(),
+        _ => return None,
+    })
+}
+
+/// The most zero-filled part of a huge page that is left alone by default. From measurement: see docs/waste.md.
+pub(crate) const ZERO_FILLED_LIMIT: crate::units::Share = crate::units::Share::percent(50);
+
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_listed_policy_exists_under_its_name_and_no_other_does() {
+        for (name, _) in POLICIES {
+            assert_eq!(by_name(name).unwrap().name(), *name);
+        }
+        assert!(by_name("Mega").is_none() && by_name("").is_none());
+    }
+
+    #[test]
+    fn every_parameter_takes_its_own_default_and_rejects_nonsense() {
+        for (name, _) in POLICIES {
+            let mut policy = by_name(name).unwrap();
+            for param in policy.params() {
+                policy.set(param.name, &param.default).unwrap();
+                assert!(policy.set(param.name, "nonsense").is_err(), "{name}.{}", param.name);
+            }
+            policy.check().unwrap();
+            assert!(policy.set("no_such_parameter", "1").is_err());
+        }
+    }
+}

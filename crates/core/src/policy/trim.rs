@@ -1,0 +1,100 @@
+//! Ours: leave huge pages to the kernel, with the fast start-up that huge faults give, and take back what they waste.
+//!
+//! Promotes nothing. Demotes huge pages whose zero-filled share passes a threshold, most waste first; the split gives the zero-filled
+//! base pages back (Linux 6.12 and later). What the kernel's khugepaged blows up again is left alone longer each time (the control
+//! loop's back-off).
+
+use crate::action::{Action, Expect, Kind, Reason};
+use crate::observe::Snapshot;
+use crate::policy::params::{parameters, ParamError};
+use crate::policy::{Decision, Needs, Param, Policy, ZERO_FILLED_LIMIT};
+use crate::units::{BasePages, Share};
+
+parameters! {
+    /// The one threshold.
+    pub struct TrimParams for "trim" {
+        zero: Share = ZERO_FILLED_LIMIT, "zero-filled share from which a huge page is demoted";
+    }
+}
+
+/// The policy. It remembers nothing.
+#[derive(Debug, Default)]
+pub struct Trim {
+    params: TrimParams,
+}
+
+impl Policy for Trim {
+    fn name(&self) -> &'static str {
+        "trim"
+    }
+
+    fn needs(&self) -> Needs {
+        Needs {
+            utilization: false,
+            contents: true,
+        }
+    }
+
+    fn decide(&mut self, seen: &Snapshot) -> Decision {
+        let mut decision = Decision::default();
+        for process in &seen.processes {
+            for region in &process.regions {
+                let zero = region.zero.unwrap_or_default();
+                let wasteful = zero > BasePages::ZERO && self.params.zero.reached_by_pages(zero);
+                if region.huge && wasteful && region.can.demote && !region.shared && !region.raced {
+                    decision.actions.push(Action {
+                        process: process.id,
+                        region: region.region,
+                        kind: Kind::Demote,
+                        reason: Reason::ZeroFilled,
+                        utilization: None,
+                        benefit: zero,
+                        expect: Expect::Zero(BasePages(zero.0 - zero.0 / 8)),
+                    });
+                }
+            }
+        }
+        decision
+    }
+
+    fn set(&mut self, name: &str, value: &str) -> Result<(), ParamError> {
+        self.params.set(name, value)
+    }
+
+    fn params(&self) -> Vec<Param> {
+        self.params.list()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::testing::{base, huge, Driver};
+
+    #[test]
+    fn only_huge_pages_with_enough_zeroes_are_demoted() {
+        let mut d = Driver::new(Trim::default());
+        d.see_all(&[
+            huge(1, true),           // not looked at yet
+            huge(2, true).zero(0),   // no waste
+            huge(3, true).zero(255), // just under
+            huge(4, true).zero(256), // at the threshold
+            huge(5, true).zero(512),
+            huge(6, true).zero(512).shared(),
+            base(7, 512, 512).zero(512),
+            base(8, 512, 512),
+        ]);
+        assert_eq!(
+            d.kinds(),
+            [
+                (4, Kind::Demote, Reason::ZeroFilled),
+                (5, Kind::Demote, Reason::ZeroFilled)
+            ]
+        );
+        assert!(
+            d.actions()[1].benefit > d.actions()[0].benefit,
+            "most waste is worth most"
+        );
+        assert_eq!(d.aged(), 0, "it clears no accessed bits");
+    }
+}
