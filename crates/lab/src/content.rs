@@ -1,0 +1,128 @@
+//! What memory must contain. Every word is a function of a seed and of its index, so that any word can be checked at any
+//! time without a copy of it.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Mixes 64 bits (the finaliser of splitmix64): a bijection without visible structure.
+#[must_use]
+pub fn mix(x: u64) -> u64 {
+    let x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+/// The word at `index` of content `seed`. Never zero, so that a page lost to the zero page is always seen.
+#[must_use]
+pub fn word(seed: u64, index: u64) -> u64 {
+    mix(seed.rotate_left(17) ^ index) | 1
+}
+
+/// Maps 64 random bits onto `0..n` without a division. `n` must not be zero.
+#[must_use]
+pub fn below(random: u64, n: u64) -> u64 {
+    ((u128::from(random) * u128::from(n)) >> 64) as u64
+}
+
+/// A word that is not what it must be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mismatch {
+    /// Index of the word in the slice that was checked.
+    pub index: usize,
+    /// What it must be.
+    pub expected: u64,
+    /// What it was.
+    pub found: u64,
+}
+
+/// Writes content `seed` over all of `words`.
+pub fn fill(words: &[AtomicU64], seed: u64) {
+    for (i, w) in words.iter().enumerate() {
+        w.store(word(seed, i as u64), Relaxed);
+    }
+}
+
+/// Checks all of `words` against content `seed`.
+///
+/// # Errors
+/// The first word that differs.
+pub fn verify(words: &[AtomicU64], seed: u64) -> Result<(), Mismatch> {
+    for (index, w) in words.iter().enumerate() {
+        let (expected, found) = (word(seed, index as u64), w.load(Relaxed));
+        if found != expected {
+            return Err(Mismatch { index, expected, found });
+        }
+    }
+    Ok(())
+}
+
+/// Checks that all of `words` are zero.
+///
+/// # Errors
+/// The first word that is not.
+pub fn verify_zero(words: &[AtomicU64]) -> Result<(), Mismatch> {
+    for (index, w) in words.iter().enumerate() {
+        let found = w.load(Relaxed);
+        if found != 0 {
+            return Err(Mismatch {
+                index,
+                expected: 0,
+                found,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Checks one page that was given away with MADV_FREE: content `seed` up to some word, zero from there on, for the
+/// kernel may take the page between two reads.
+///
+/// # Errors
+/// The first word that fits neither.
+pub fn verify_freed(words: &[AtomicU64], seed: u64) -> Result<(), Mismatch> {
+    let mut taken = false;
+    for (index, w) in words.iter().enumerate() {
+        let (expected, found) = (word(seed, index as u64), w.load(Relaxed));
+        taken |= found == 0;
+        if found != if taken { 0 } else { expected } {
+            return Err(Mismatch { index, expected, found });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(n: usize) -> Vec<AtomicU64> {
+        (0..n).map(|_| AtomicU64::new(0)).collect()
+    }
+
+    #[test]
+    fn filled_words_verify_and_a_flipped_bit_is_found() {
+        let w = words(512);
+        fill(&w, 7);
+        assert_eq!(verify(&w, 7), Ok(()));
+        w[100].fetch_xor(4, Relaxed);
+        assert_eq!(verify(&w, 7).unwrap_err().index, 100);
+        assert!(verify(&w, 8).is_err());
+    }
+
+    #[test]
+    fn a_freed_page_may_be_old_then_zero_but_never_zero_then_old() {
+        let w = words(512);
+        fill(&w, 3);
+        assert_eq!(verify_freed(&w, 3), Ok(()));
+        w[200..].iter().for_each(|x| x.store(0, Relaxed));
+        assert_eq!(verify_freed(&w, 3), Ok(()));
+        w[511].store(word(3, 511), Relaxed);
+        assert_eq!(verify_freed(&w, 3).unwrap_err().index, 511);
+    }
+
+    #[test]
+    fn below_stays_below() {
+        assert_eq!(below(u64::MAX, 10), 9);
+        assert_eq!(below(0, 10), 0);
+    }
+}

@@ -1,0 +1,183 @@
+//! Forking, pinning and dying with the parent.
+
+use rustix::process::{getpid, getppid, set_parent_process_death_signal, Signal};
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+/// How a forked child ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// It returned this status.
+    Code(i32),
+    /// This signal ended it.
+    Signal(i32),
+}
+
+/// A forked child. Dropping one that was not waited for kills it and waits.
+#[derive(Debug)]
+pub struct Child {
+    pid: i32,
+    reaped: bool,
+}
+
+/// Forks. The child runs `body` and exits with what it returns (101 if it panics), never returning here, and dies with
+/// the thread that forked it.
+///
+/// In the child only the calling thread exists. `body` must not print through `std::io::stdout` nor take any other lock
+/// that another thread may have held at the time, or it waits for ever. (glibc makes its allocator usable in the child.)
+///
+/// # Errors
+/// When the kernel refuses to fork.
+pub fn fork_child(body: impl FnOnce() -> u8) -> io::Result<Child> {
+    let parent = getpid();
+    // SAFETY: the child goes on with a copy of this thread's memory; it runs `body` and leaves by _exit, so no destructor
+    // or exit handler of the parent runs twice.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => {
+            let with_parent = set_parent_process_death_signal(Some(Signal::KILL)).is_ok();
+            let code = if with_parent && getppid() == Some(parent) {
+                std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).unwrap_or(101)
+            } else {
+                102
+            };
+            // SAFETY: ends this process at once.
+            unsafe { libc::_exit(i32::from(code)) }
+        }
+        pid => Ok(Child { pid, reaped: false }),
+    }
+}
+
+impl Child {
+    /// Its process id.
+    #[must_use]
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    fn reap(&mut self, options: i32) -> io::Result<Option<Exit>> {
+        let mut status = 0;
+        loop {
+            // SAFETY: writes to a local; the pid is a child of ours that was not reaped, so it names nobody else.
+            match unsafe { libc::waitpid(self.pid, &mut status, options) } {
+                0 => return Ok(None),
+                -1 => {
+                    let error = io::Error::last_os_error();
+                    if error.kind() != io::ErrorKind::Interrupted {
+                        return Err(error);
+                    }
+                }
+                _ => {
+                    self.reaped = true;
+                    return Ok(Some(if libc::WIFSIGNALED(status) {
+                        Exit::Signal(libc::WTERMSIG(status))
+                    } else {
+                        Exit::Code(libc::WEXITSTATUS(status))
+                    }));
+                }
+            }
+        }
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Errors
+    /// When it was waited for already.
+    pub fn wait(&mut self) -> io::Result<Exit> {
+        self.reap(0)?
+            .ok_or_else(|| io::Error::other("waitpid returned nothing"))
+    }
+
+    /// Its end, if it has come.
+    ///
+    /// # Errors
+    /// When it was waited for already.
+    pub fn try_wait(&mut self) -> io::Result<Option<Exit>> {
+        self.reap(libc::WNOHANG)
+    }
+
+    /// Sends SIGKILL, unless it was waited for already.
+    pub fn kill(&self) {
+        if !self.reaped {
+            // SAFETY: an unreaped child of ours: its pid cannot have been given to another process.
+            unsafe { libc::kill(self.pid, libc::SIGKILL) };
+        }
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        if !self.reaped {
+            self.kill();
+            let _ = self.wait();
+        }
+    }
+}
+
+/// Makes this process end when the thread that started it does.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn die_with_parent() -> io::Result<()> {
+    Ok(set_parent_process_death_signal(Some(Signal::KILL))?)
+}
+
+/// Makes the process that `command` starts end when the thread that starts it does.
+pub fn die_with_parent_after_exec(command: &mut Command) -> &mut Command {
+    // SAFETY: between fork and exec only one system call is made, which is async-signal-safe.
+    unsafe { command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::KILL))?)) }
+}
+
+/// Binds the calling thread, and threads and children that it starts from now on, to `cpu`.
+///
+/// # Errors
+/// When there is no such CPU for us.
+pub fn pin_to_cpu(cpu: usize) -> io::Result<()> {
+    if cpu >= rustix::thread::CpuSet::MAX_CPU {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    }
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(cpu);
+    Ok(rustix::thread::sched_setaffinity(None, &set)?)
+}
+
+/// Runs `body` while this process gets base pages only, whatever the machine's settings, and goes back to how it was.
+/// Other than MADV_NOHUGEPAGE this leaves no mark on the memory: it can be promoted afterwards.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn base_pages_only<T>(body: impl FnOnce() -> T) -> io::Result<T> {
+    let before = rustix::thread::transparent_huge_pages_are_disabled()?;
+    rustix::thread::disable_transparent_huge_pages(true)?;
+    let result = body();
+    rustix::thread::disable_transparent_huge_pages(before)?;
+    Ok(result)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_childs_status_comes_back() {
+        assert_eq!(fork_child(|| 7).unwrap().wait().unwrap(), Exit::Code(7));
+    }
+
+    #[test]
+    fn a_child_that_is_killed_says_so() {
+        let mut child = fork_child(|| loop {
+            std::thread::sleep(std::time::Duration::from_secs(1));
+        })
+        .unwrap();
+        assert_eq!(child.try_wait().unwrap(), None);
+        child.kill();
+        assert_eq!(child.wait().unwrap(), Exit::Signal(libc::SIGKILL));
+    }
+
+    #[test]
+    fn a_cpu_that_does_not_exist_is_an_error() {
+        assert!(pin_to_cpu(1000).is_err());
+        assert!(pin_to_cpu(usize::MAX).is_err());
+    }
+}

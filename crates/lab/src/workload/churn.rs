@@ -1,0 +1,92 @@
+//! MEGA's Table 5: allocate memory, iterate over it, free it, many times. What is measured is page faults.
+
+use super::{mebibytes, Common, WorkloadError};
+use crate::clock::now_ns;
+use crate::content;
+use crate::emit::event;
+use crate::memory::{base_page_bytes, Mapping};
+use crate::stats;
+use serde_json::json;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Options of `churn`.
+#[derive(Debug, Clone, clap::Parser)]
+#[command(about = "Allocates, iterates over and frees memory, many times")]
+pub struct Options {
+    /// Size of the allocation in MiB
+    #[arg(long, default_value_t = 8192)]
+    pub mib: usize,
+    /// How many times
+    #[arg(long, default_value_t = 10)]
+    pub times: u32,
+    /// Write every word, not one word of each page
+    #[arg(long)]
+    pub whole: bool,
+    /// Seed and CPU
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// One round: times in ns of touching, of checking and of freeing.
+///
+/// # Errors
+/// When memory cannot be had, or is not what was written.
+pub fn round(bytes: usize, whole: bool, seed: u64) -> Result<[u64; 3], WorkloadError> {
+    let step = if whole { 1 } else { base_page_bytes() / 8 };
+    let start = now_ns();
+    let memory = Mapping::new(bytes)?;
+    for (i, w) in memory.words().iter().enumerate().step_by(step) {
+        w.store(content::word(seed, i as u64), Relaxed);
+    }
+    let touched = now_ns();
+    for (i, w) in memory.words().iter().enumerate().step_by(step) {
+        if w.load(Relaxed) != content::word(seed, i as u64) {
+            return Err(WorkloadError::Corrupt(format!(
+                "churn word {i} of the area at {:#x}",
+                memory.start()
+            )));
+        }
+    }
+    let checked = now_ns();
+    drop(memory);
+    Ok([touched - start, checked - touched, now_ns() - checked])
+}
+
+/// Runs `churn`.
+///
+/// # Errors
+/// As every workload.
+pub fn run(o: &Options) -> Result<(), WorkloadError> {
+    o.common.apply()?;
+    let bytes = mebibytes(o.mib)?;
+    event(
+        "ready",
+        json!({"workload": "churn", "pid": std::process::id(), "areas": [], "bytes": bytes}),
+    );
+    let start = now_ns();
+    let mut rounds = Vec::new();
+    for i in 0..o.times {
+        let [touch, iterate, free] = round(bytes, o.whole, o.common.seed + u64::from(i))?;
+        rounds.push((touch + iterate + free) as f64);
+        event(
+            "report",
+            json!({"round": i, "touch_ns": touch, "iterate_ns": iterate, "free_ns": free}),
+        );
+    }
+    event(
+        "result",
+        json!({"rounds": o.times, "elapsed_ns": now_ns() - start, "round_ns": stats::spread(&rounds)}),
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_round_times_its_three_parts() {
+        assert!(round(4 << 20, false, 1).unwrap().iter().all(|ns| *ns > 0));
+        round(1 << 20, true, 1).unwrap();
+    }
+}

@@ -1,0 +1,97 @@
+//! MEGA's Table 6: memory visited in steps of 32 KB, shifted by 8 bytes each time. Every page is used, but never many of a
+//! region's pages between two scans of a slow program: utilization builds up late, MEGA's bad case.
+
+use super::{area_json, mebibytes, Common, WorkloadError};
+use crate::clock::now_ns;
+use crate::emit::event;
+use crate::memory::Mapping;
+use crate::stats;
+use serde_json::json;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Options of `stride`.
+#[derive(Debug, Clone, clap::Parser)]
+#[command(about = "Visits memory in strides, shifted by 8 bytes each time")]
+pub struct Options {
+    /// Size of the area in MiB
+    #[arg(long, default_value_t = 6144)]
+    pub mib: usize,
+    /// How many passes over all words
+    #[arg(long, default_value_t = 10)]
+    pub times: u32,
+    /// Step in KiB
+    #[arg(long, default_value_t = 32)]
+    pub step_kib: usize,
+    /// Shifts of each pass; all of them (step / 8) when not given
+    #[arg(long)]
+    pub shifts: Option<usize>,
+    /// Seed and CPU
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// One pass: adds one to each visited word, which must be `passes_before`. Returns the number of visits.
+///
+/// # Errors
+/// The index of a word that is not.
+pub fn pass(words: &[AtomicU64], step: usize, shifts: usize, passes_before: u64) -> Result<u64, usize> {
+    let mut visits = 0;
+    for shift in 0..shifts.min(step) {
+        for (i, w) in words.iter().enumerate().skip(shift).step_by(step) {
+            let value = w.load(Relaxed);
+            if value != passes_before {
+                return Err(i);
+            }
+            w.store(value + 1, Relaxed);
+            visits += 1;
+        }
+    }
+    Ok(visits)
+}
+
+/// Runs `stride`.
+///
+/// # Errors
+/// As every workload.
+pub fn run(o: &Options) -> Result<(), WorkloadError> {
+    o.common.apply()?;
+    let memory = Mapping::new(mebibytes(o.mib)?)?;
+    let step = o.step_kib.clamp(1, 1 << 30) * 128;
+    let areas = [area_json("area", &memory)];
+    event(
+        "ready",
+        json!({"workload": "stride", "pid": std::process::id(), "areas": areas}),
+    );
+    let start = now_ns();
+    let mut passes = Vec::new();
+    for i in 0..o.times {
+        let t = now_ns();
+        let visits = pass(memory.words(), step, o.shifts.unwrap_or(step), u64::from(i))
+            .map_err(|w| WorkloadError::Corrupt(format!("stride word at {:#x}", memory.start() + 8 * w)))?;
+        let ns = now_ns() - t;
+        passes.push(ns as f64);
+        event(
+            "report",
+            json!({"pass": i, "elapsed_ns": ns, "visits": visits, "ns_per_visit": ns as f64 / visits as f64}),
+        );
+    }
+    event(
+        "result",
+        json!({"passes": o.times, "elapsed_ns": now_ns() - start, "pass_ns": stats::spread(&passes)}),
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_pass_visits_every_word_once_and_finds_a_changed_one() {
+        let words: Vec<AtomicU64> = (0..1000).map(|_| AtomicU64::new(0)).collect();
+        assert_eq!(pass(&words, 32, 32, 0), Ok(1000));
+        assert!(words.iter().all(|w| w.load(Relaxed) == 1));
+        assert_eq!(pass(&words, 32, 2, 1), Ok(64));
+        assert_eq!(pass(&words, 32, 32, 1), Err(0));
+    }
+}
