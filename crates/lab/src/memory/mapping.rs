@@ -173,7 +173,7 @@ impl Mapping {
     /// What the kernel answers (EFAULT when it is no longer one VMA); nothing has changed then.
     pub fn grow(&mut self, len: usize) -> Result<(), MemoryError> {
         assert!(
-            len >= self.len && len.is_multiple_of(base_page_bytes()),
+            len >= self.len && len % base_page_bytes() == 0,
             "grow from {} to {len}",
             self.len
         );
@@ -219,10 +219,7 @@ impl Mapping {
         let (start, len) = self.checked(&range);
         let old = std::mem::ManuallyDrop::new(self);
         let page = base_page_bytes();
-        assert!(
-            start.is_multiple_of(page) && len.is_multiple_of(page),
-            "{range:?} is not made of pages"
-        );
+        assert!(start % page == 0 && len % page == 0, "{range:?} is not made of pages");
         let after = old.len - range.end;
         unmap(start, len);
         if range.start == 0 {

@@ -5,7 +5,10 @@ mod mapping;
 mod process;
 
 pub use mapping::{Mapping, Protection};
-pub use process::{base_pages_only, die_with_parent, die_with_parent_after_exec, fork_child, pin_to_cpu, Child, Exit};
+pub use process::{
+    base_pages_only, die_with_parent, die_with_parent_after_exec, fork_child, pin_process_to_cpu, pin_to_cpu, Child,
+    Exit,
+};
 
 use std::ops::Range;
 

@@ -142,6 +142,27 @@ pub fn pin_to_cpu(cpu: usize) -> io::Result<()> {
     Ok(rustix::thread::sched_setaffinity(None, &set)?)
 }
 
+/// Binds every thread of process `pid` to `cpu`; what it starts from now on inherits that.
+///
+/// # Errors
+/// When there is no such CPU or process, or it is not ours to bind.
+pub fn pin_process_to_cpu(pid: i32, cpu: usize) -> io::Result<()> {
+    if cpu >= rustix::thread::CpuSet::MAX_CPU {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    }
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(cpu);
+    for task in std::fs::read_dir(format!("/proc/{pid}/task"))? {
+        let name = task?.file_name();
+        let tid = name
+            .to_str()
+            .and_then(|n| n.parse().ok())
+            .and_then(rustix::process::Pid::from_raw);
+        rustix::thread::sched_setaffinity(tid, &set)?;
+    }
+    Ok(())
+}
+
 /// Runs `body` while this process gets base pages only, whatever the machine's settings, and goes back to how it was.
 /// Other than MADV_NOHUGEPAGE this leaves no mark on the memory: it can be promoted afterwards.
 ///

@@ -174,7 +174,7 @@ impl Store {
             }
             ops += 1;
             if let Some(s) = &self.sparse {
-                if o.sparse_every > 0 && ops.is_multiple_of(o.sparse_every) {
+                if o.sparse_every > 0 && ops % o.sparse_every == 0 {
                     s.visit(rng.next_u64())?;
                 }
             }

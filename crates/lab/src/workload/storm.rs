@@ -239,7 +239,7 @@ impl Worker<'_> {
         }
         let live_ns = below(self.rng.next_u64(), 50_000_000);
         let victim = match &self.caller {
-            Some(caller) if self.rng.next_u64().is_multiple_of(2) => Victim::execute(caller, live_ns),
+            Some(caller) if self.rng.next_u64() % 2 == 0 => Victim::execute(caller, live_ns),
             _ => Victim::fork(live_ns),
         };
         self.victims.push(victim.map_err(|_| Trouble::Refused)?);
@@ -280,10 +280,7 @@ impl Worker<'_> {
             "protect-read" => area.protect(range, Protection::Read)?,
             "protect-write" => {
                 let all = 0..area.len();
-                area.protect(
-                    if random.is_multiple_of(2) { all } else { range },
-                    Protection::ReadWrite,
-                )?;
+                area.protect(if random % 2 == 0 { all } else { range }, Protection::ReadWrite)?;
             }
             "grow" => {
                 let more = 1 + below(random, 256) as usize;

@@ -79,11 +79,7 @@ impl Area {
         let from = below(rng.next_u64(), n);
         // Mostly short ranges, now and then everything up to the end.
         let room = n - from;
-        let most = if rng.next_u64().is_multiple_of(4) {
-            room
-        } else {
-            room.min(64)
-        };
+        let most = if rng.next_u64() % 4 == 0 { room } else { room.min(64) };
         let len = 1 + below(rng.next_u64(), most);
         from as usize..(from + len) as usize
     }

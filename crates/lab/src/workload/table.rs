@@ -29,7 +29,7 @@ impl Table {
     /// # Errors
     /// Sizes that make no sense; memory.
     pub fn new(bytes: usize, value_bytes: usize, seed: u64) -> Result<Self, WorkloadError> {
-        if value_bytes < 32 || !value_bytes.is_multiple_of(8) || value_bytes > bytes {
+        if value_bytes < 32 || value_bytes % 8 != 0 || value_bytes > bytes {
             let text = format!("values of {value_bytes} bytes: expected a multiple of 8, 32 at least, {bytes} at most");
             return Err(WorkloadError::Usage(text));
         }

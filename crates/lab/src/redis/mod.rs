@@ -1,0 +1,119 @@
+//! A real Redis as a measured program: started privately, filled with values that can be checked, loaded, and stopped.
+//!
+//! ```no_run
+//! use mega_lab::redis::{keys::Keys, Server, ServerOptions};
+//! let server = Server::start(&ServerOptions::default())?;
+//! let mut connection = server.connect()?;
+//! let keys = Keys { count: 100_000, value_bytes: 4096, seed: 1 };
+//! keys.load(&mut connection)?;
+//! keys.verify(&mut connection, |_| true)?;
+//! server.stop()?;
+//! # Ok::<(), mega_lab::redis::RedisError>(())
+//! ```
+
+pub mod keys;
+pub mod load;
+mod server;
+
+pub use redis::Connection;
+pub use server::{Server, ServerOptions};
+
+/// How to get a redis-server where there is none.
+pub const HOW_TO_INSTALL: &str =
+    "redis-server is not in PATH; install it with `apt install redis-server` or `dnf install redis`";
+
+/// Something that went wrong with Redis.
+#[derive(Debug, thiserror::Error)]
+pub enum RedisError {
+    /// There is no redis-server.
+    #[error("{HOW_TO_INSTALL}")]
+    Missing,
+    /// It did not start.
+    #[error("redis-server did not start: {0}")]
+    Start(String),
+    /// A system call failed.
+    #[error("{what}: {source}")]
+    System {
+        /// What was being done.
+        what: &'static str,
+        /// What the kernel answered.
+        source: std::io::Error,
+    },
+    /// Redis refused a command or went away.
+    #[error("redis: {0}")]
+    Protocol(#[from] redis::RedisError),
+    /// An answer is not what this driver expects.
+    #[error("unexpected answer of redis to {command}: {answer}")]
+    Answer {
+        /// The command.
+        command: &'static str,
+        /// The answer, or what is missing in it.
+        answer: String,
+    },
+    /// A value is not what was stored: the worst that can be found.
+    #[error("corrupt value: {0}")]
+    Corrupt(String),
+}
+
+impl RedisError {
+    fn system(what: &'static str) -> impl Fn(std::io::Error) -> Self {
+        move |source| Self::System { what, source }
+    }
+}
+
+/// The fields of `INFO section`.
+///
+/// # Errors
+/// When Redis does not answer.
+pub fn info(connection: &mut Connection, section: &str) -> Result<redis::InfoDict, RedisError> {
+    Ok(redis::cmd("INFO").arg(section).query(connection)?)
+}
+
+/// A number of `INFO section`.
+///
+/// # Errors
+/// When it is not there.
+pub fn info_number(connection: &mut Connection, section: &str, field: &'static str) -> Result<u64, RedisError> {
+    let missing = || RedisError::Answer {
+        command: "INFO",
+        answer: format!("no number {field}"),
+    };
+    info(connection, section)?.get(field).ok_or_else(missing)
+}
+
+/// Resident bytes as Redis sees them (`used_memory_rss`), and bytes in use (`used_memory`).
+///
+/// # Errors
+/// When Redis does not say.
+pub fn memory(connection: &mut Connection) -> Result<(u64, u64), RedisError> {
+    Ok((
+        info_number(connection, "memory", "used_memory_rss")?,
+        info_number(connection, "memory", "used_memory")?,
+    ))
+}
+
+/// Starts BGSAVE, waits for its end, and returns how long that took in ns.
+///
+/// # Errors
+/// When it fails or takes longer than ten minutes.
+pub fn bgsave(connection: &mut Connection) -> Result<u64, RedisError> {
+    let start = crate::clock::now_ns();
+    let _: redis::Value = redis::cmd("BGSAVE").query(connection)?;
+    while info_number(connection, "persistence", "rdb_bgsave_in_progress")? != 0 {
+        if crate::clock::now_ns() - start > 600_000_000_000 {
+            return Err(RedisError::Answer {
+                command: "BGSAVE",
+                answer: "still running after ten minutes".into(),
+            });
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let elapsed_ns = crate::clock::now_ns() - start;
+    match info(connection, "persistence")?.get::<String>("rdb_last_bgsave_status") {
+        Some(status) if status == "ok" => Ok(elapsed_ns),
+        other => Err(RedisError::Answer {
+            command: "BGSAVE",
+            answer: format!("{other:?}"),
+        }),
+    }
+}
