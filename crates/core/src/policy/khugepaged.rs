@@ -1,8 +1,7 @@
 //! What Linux's khugepaged does (Documentation/admin-guide/mm/transhuge.rst), for comparison: it goes round the memory at
 //! `pages_to_scan` base pages per `scan_sleep` and promotes every region with at least 512 − `max_ptes_none` = 1 mapped page.
-//! It asks neither how much is mapped nor whether it is used, and never demotes.
-
-use std::collections::BTreeMap;
+//! As in the kernel, a page that is the shared zero page counts as not mapped. It asks neither how much is mapped nor whether it is
+//! used, and never demotes.
 
 use crate::action::{Action, Expect, Kind, Reason};
 use crate::observe::{ProcessId, Region, Snapshot};
@@ -19,11 +18,12 @@ parameters! {
     }
 }
 
-/// The policy: how far it has come in each process, and how many pages it may still look at.
+/// The policy: how far it has come, and how many pages it may still look at.
 #[derive(Debug, Default)]
 pub struct Khugepaged {
     params: KhugepagedParams,
-    cursors: BTreeMap<ProcessId, Region>,
+    /// What comes next. It goes round all processes, so that none keeps the others waiting for ever.
+    cursor: Option<(ProcessId, Region)>,
     last: Option<Time>,
     /// Base pages that may be looked at, in billionths, so that short intervals add up.
     credit: u128,
@@ -58,36 +58,37 @@ impl Policy for Khugepaged {
 
     fn decide(&mut self, seen: &Snapshot) -> Decision {
         let mut decision = Decision::default();
-        let mut left = self.earn(seen.at);
-        self.cursors
-            .retain(|id, _| seen.processes.iter().any(|process| process.id == *id));
-        // The process that is furthest behind goes first, so that one large process cannot keep the others waiting for ever.
-        let mut order: Vec<_> = seen.processes.iter().collect();
-        order.sort_by_key(|process| (self.cursors.get(&process.id).is_some(), process.id));
-        for process in order {
-            let from = self.cursors.get(&process.id).copied();
-            let start = from.map_or(0, |from| process.regions.partition_point(|o| o.region < from));
-            for region in &process.regions[start..] {
-                if left == 0 {
-                    self.cursors.insert(process.id, region.region);
-                    return decision;
-                }
-                left -= 1;
-                let wanted = !region.huge && !region.raced && region.can.promote && !region.shared;
-                if wanted && region.mapped.0 >= self.params.min_mapped.0 {
-                    decision.actions.push(Action {
-                        process: process.id,
-                        region: region.region,
-                        kind: Kind::Promote,
-                        reason: Reason::Mapped,
-                        utilization: None,
-                        benefit: region.mapped,
-                        expect: Expect::Populated(BasePages(0)),
-                    });
-                }
+        let left = usize::try_from(self.earn(seen.at)).unwrap_or(usize::MAX);
+        // One round at most: from the cursor to the end, then from the beginning to the cursor.
+        let cursor = self.cursor;
+        let is_ahead = |process: ProcessId, region: Region| cursor.is_none_or(|at| (process, region) >= at);
+        let all = || {
+            seen.processes
+                .iter()
+                .flat_map(|process| process.regions.iter().map(|region| (process.id, region)))
+        };
+        let mut round = all()
+            .filter(|(id, o)| is_ahead(*id, o.region))
+            .chain(all().filter(|(id, o)| !is_ahead(*id, o.region)));
+        for (process, region) in round.by_ref().take(left) {
+            let wanted = !region.huge && !region.raced && region.can.promote && !region.shared;
+            if wanted && region.populated().0 >= self.params.min_mapped.0 {
+                decision.actions.push(Action {
+                    process,
+                    region: region.region,
+                    kind: Kind::Promote,
+                    reason: Reason::Mapped,
+                    utilization: None,
+                    benefit: region.populated(),
+                    expect: Expect::Populated(BasePages(self.params.min_mapped.0)),
+                });
             }
-            self.cursors.remove(&process.id);
         }
+        self.cursor = match round.next() {
+            Some((process, region)) => Some((process, region.region)),
+            // A whole round was made, or there is nothing.
+            None => cursor,
+        };
         decision
     }
 
@@ -114,17 +115,40 @@ mod tests {
             d.see_all(&regions); // every five seconds: four regions
             promoted.push(d.actions().iter().map(|a| a.region.0).collect::<Vec<_>>());
         }
-        assert_eq!(promoted[..4], [vec![], vec![0, 1, 2, 3], vec![4, 5, 6, 7], vec![8, 9]]);
-        assert_eq!(promoted[4][0], 0, "it begins again");
+        assert_eq!(
+            promoted[..4],
+            [vec![], vec![0, 1, 2, 3], vec![4, 5, 6, 7], vec![8, 9, 0, 1]]
+        );
+        assert_eq!(promoted[4], [2, 3, 4, 5], "it goes on where it stopped");
     }
 
     #[test]
     fn one_mapped_page_is_enough_and_none_is_not() {
         let mut d = Driver::new(Khugepaged::default());
-        let regions = [base(0, 0, 0), base(1, 1, 0), huge(2, true), base(3, 512, 0).shared()];
+        let regions = [
+            base(0, 0, 0),
+            base(1, 1, 0),
+            huge(2, true),
+            base(3, 512, 0).shared(),
+            base(4, 512, 0).zero(512),
+        ];
         d.see_all(&regions);
+        d.policy.set("pages_to_scan", "8192").unwrap();
         d.see_all(&regions);
         assert_eq!(d.kinds(), [(1, Kind::Promote, Reason::Mapped)]);
+    }
+
+    #[test]
+    fn a_small_process_does_not_keep_a_large_one_waiting() {
+        let mut d = Driver::new(Khugepaged::default());
+        let (a, b) = (ProcessId { pid: 1, started: 1 }, ProcessId { pid: 2, started: 1 });
+        let many: Vec<_> = (0..12).map(|i| base(i, 5, 0)).collect();
+        let mut seen = std::collections::BTreeSet::new();
+        for _ in 0..5 {
+            d.see_processes(&[(a, &many), (b, &many[..4])]);
+            seen.extend(d.actions().iter().map(|action| (action.process.pid, action.region.0)));
+        }
+        assert_eq!(seen.len(), 16, "{seen:?}");
     }
 
     #[test]
