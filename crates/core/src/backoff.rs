@@ -1,7 +1,7 @@
 //! What is left alone for a while: regions whose action failed, by reason, and regions that flap.
 //!
 //! A region that was demoted and is huge again is flapping (khugepaged promotes what we demote, a program fills and empties it). It
-//! is left alone twice as long after each demotion. Holds are multiples of the scan interval, so that a fast loop retries fast.
+//! is left huge twice as long after each demotion. Holds are multiples of the scan interval, so that a fast loop retries fast.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,27 +14,29 @@ use crate::units::Time;
 /// No hold is longer.
 const LONGEST: Duration = Duration::from_secs(3600);
 
-/// Scan intervals for which a region is first left alone after this outcome, and whether that doubles each time.
-fn first_hold(outcome: Outcome) -> (u32, bool) {
+/// Scan intervals for which a region is first left alone after this outcome; twice as long each time.
+fn first_hold(outcome: Outcome) -> u32 {
     match outcome {
-        Outcome::Done | Outcome::Already | Outcome::Gone | Outcome::Ineligible(Why::Changed) => (0, false),
+        Outcome::Done | Outcome::Already | Outcome::Gone | Outcome::Ineligible(Why::Changed) => 0,
         // Looked at again at every scan, cheaply, so that it is promoted soon after the sharing process exits.
-        Outcome::Shared => (0, false),
-        Outcome::Busy => (1, true),
-        Outcome::NoMemory => (2, true),
-        Outcome::Failed(_) => (6, true),
-        Outcome::Ineligible(_) => (12, true),
+        Outcome::Shared => 0,
+        Outcome::Busy => 1,
+        Outcome::NoMemory => 2,
+        Outcome::Failed(_) => 6,
+        Outcome::Ineligible(_) => 12,
     }
 }
 
 /// Scan intervals for which a demoted region is first left alone when it comes back.
 const FLAPPING: u32 = 6;
 
-#[derive(Debug, Clone, Copy)]
+/// Failures and demotions are counted apart, so that a busy moment does not make a flapping region look new.
+#[derive(Debug, Clone, Copy, Default)]
 struct Entry {
     until: Time,
     forget: Time,
-    times: u8,
+    failures: u8,
+    demotions: u8,
     flapping: bool,
 }
 
@@ -68,36 +70,35 @@ impl BackOff {
     pub fn note(&mut self, action: &Action, outcome: Outcome, now: Time) {
         let key = (action.process, action.region, action.kind);
         let demoted = outcome == Outcome::Done && action.kind == Kind::Demote;
-        let (intervals, doubles) = if demoted { (FLAPPING, true) } else { first_hold(outcome) };
+        let mut entry = self.entries.get(&key).copied().unwrap_or_default();
+        let (intervals, times) = if demoted {
+            (FLAPPING, &mut entry.demotions)
+        } else {
+            (first_hold(outcome), &mut entry.failures)
+        };
         if intervals == 0 {
-            if !matches!(outcome, Outcome::Shared | Outcome::Ineligible(_)) {
-                self.entries.remove(&key);
+            match outcome {
+                Outcome::Done | Outcome::Already if entry.demotions > 0 => entry.failures = 0,
+                Outcome::Done | Outcome::Already | Outcome::Gone => {
+                    self.entries.remove(&key);
+                    return;
+                }
+                _ => return,
             }
+            self.entries.insert(key, entry);
             return;
         }
-        let times = match self.entries.get(&key) {
-            Some(had) if had.flapping == demoted => had.times.saturating_add(1),
-            _ => 0,
-        };
-        let doubling = if doubles {
-            1u32.checked_shl(times.into()).unwrap_or(u32::MAX)
-        } else {
-            1
-        };
+        let doubling = 1u32.checked_shl((*times).into()).unwrap_or(u32::MAX);
+        *times = times.saturating_add(1);
         let hold = self
             .interval
             .saturating_mul(intervals)
             .saturating_mul(doubling)
             .min(LONGEST);
-        self.entries.insert(
-            key,
-            Entry {
-                until: now.after(hold),
-                forget: now.after(hold * 4),
-                times,
-                flapping: demoted,
-            },
-        );
+        entry.until = now.after(hold);
+        entry.forget = entry.forget.max(now.after(hold * 4));
+        entry.flapping = demoted;
+        self.entries.insert(key, entry);
     }
 
     /// Forgets what is long over, and processes that are no more.
@@ -193,6 +194,20 @@ mod tests {
         b.note(&promote, Outcome::Busy, Time(0));
         b.sweep(Time(0), |_| false);
         assert!(b.is_empty(), "the process is gone");
+    }
+
+    #[test]
+    fn a_failure_or_an_outside_split_does_not_make_a_flapping_region_look_new() {
+        for between in [Outcome::Busy, Outcome::Already, Outcome::Ineligible(Why::Changed)] {
+            let mut b = BackOff::new(SECOND);
+            let demote = action(Kind::Demote);
+            b.note(&demote, Outcome::Done, Time(0));
+            let later = Time(0).after(SECOND * 6);
+            b.note(&demote, between, later);
+            let later = later.after(SECOND * wait(&b, &demote, later) as u32);
+            b.note(&demote, Outcome::Done, later);
+            assert_eq!(wait(&b, &demote, later), 12, "{between}");
+        }
     }
 
     #[test]
