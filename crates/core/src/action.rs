@@ -20,7 +20,7 @@ pub enum Kind {
 }
 
 /// Why a policy wants an action.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reason {
     /// Promote: mapped and utilized enough.
@@ -175,14 +175,14 @@ pub fn precheck(action: &Action, before: Option<&Observation>) -> Option<Outcome
         Kind::Promote => (now.huge, now.can.promote),
         Kind::Demote => (!now.huge, now.can.demote),
     };
-    if reached && !now.raced {
+    if now.raced {
+        return Some(Outcome::Busy);
+    }
+    if reached {
         return Some(Outcome::Already);
     }
     if !can {
         return Some(Outcome::Ineligible(now.can.why.unwrap_or(Why::Refused)));
-    }
-    if now.raced {
-        return Some(Outcome::Busy);
     }
     if now.shared {
         return Some(Outcome::Shared);

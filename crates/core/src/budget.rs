@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::action::{Action, Expect, Kind};
 use crate::journal::Deferred;
 use crate::observe::{Machine, ProcessId};
-use crate::units::{Blocks, Share, Time};
+use crate::units::{BasePages, Blocks, Bytes, Share, Time};
 
 /// The limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,6 +56,49 @@ impl Budget {
             0 => Err(Deferred::FreeBlocks),
             blocks => Ok(blocks),
         }
+    }
+
+    /// Memory over the floor.
+    fn spare(&self, machine: &Machine) -> Bytes {
+        let floor = u128::from(machine.total_bytes.0) * u128::from(self.free_memory.as_millionths());
+        let floor = u64::try_from(floor.div_ceil(u128::from(Share::FULL.as_millionths()))).unwrap_or(u64::MAX);
+        Bytes(machine.available_bytes.0.saturating_sub(floor))
+    }
+}
+
+/// What memory leaves room for until the next scan.
+#[derive(Debug)]
+pub struct MemoryRoom {
+    promotions: Result<u64, Deferred>,
+    spare: Bytes,
+}
+
+impl MemoryRoom {
+    /// The room that the budget leaves on this machine.
+    pub fn new(budget: &Budget, machine: &Machine) -> Self {
+        Self {
+            promotions: budget.promotions(machine),
+            spare: budget.spare(machine),
+        }
+    }
+
+    /// Takes what the action may need; or says why it has to wait. A demotion needs nothing.
+    pub fn take(&mut self, action: &Action) -> Result<(), Deferred> {
+        if action.kind == Kind::Demote {
+            return Ok(());
+        }
+        let left = match self.promotions {
+            Ok(left) => left.checked_sub(1).ok_or(Deferred::FreeBlocks)?,
+            Err(why) => return Err(why),
+        };
+        let populated = match action.expect {
+            Expect::Populated(least) => least,
+            Expect::Anything | Expect::Zero(_) => BasePages::ZERO,
+        };
+        let grows = BasePages::REGION.less(populated).bytes().0;
+        self.spare = Bytes(self.spare.0.checked_sub(grows).ok_or(Deferred::FreeMemory)?);
+        self.promotions = Ok(left);
+        Ok(())
     }
 }
 
@@ -136,8 +180,9 @@ impl CpuBucket {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::action::Reason;
+    use crate::observe::Region;
     use crate::policy::testing::machine;
-    use crate::units::Bytes;
 
     const MS: Duration = Duration::from_millis(1);
 
@@ -174,6 +219,48 @@ mod tests {
             at(total, 100, Some(Share::millionths(100_001))),
             Err(Deferred::Pressure)
         );
+    }
+
+    #[test]
+    fn promotions_together_stay_within_the_blocks_and_the_memory_over_the_floors() {
+        let budget = Budget::default();
+        let total = machine().total_bytes.0;
+        let promote = |populated| Action {
+            process: ProcessId { pid: 1, started: 1 },
+            region: Region(1),
+            kind: Kind::Promote,
+            reason: Reason::Mapped,
+            utilization: None,
+            benefit: BasePages(populated),
+            expect: Expect::Populated(BasePages(populated)),
+        };
+        let demote = Action {
+            kind: Kind::Demote,
+            ..promote(0)
+        };
+        let taken = |over_floor: u64, blocks: u64, populated| {
+            let mut room = MemoryRoom::new(
+                &budget,
+                &Machine {
+                    available_bytes: Bytes(total.div_ceil(20) + over_floor),
+                    free_blocks: Blocks(32 + blocks),
+                    ..machine()
+                },
+            );
+            let mut n = 0;
+            let why = loop {
+                match room.take(&promote(populated)) {
+                    Ok(()) => n += 1,
+                    Err(why) => break why,
+                }
+            };
+            assert_eq!(room.take(&demote), Ok(()));
+            (n, why)
+        };
+        assert_eq!(taken(8 << 20, 100, 0), (4, Deferred::FreeMemory));
+        assert_eq!(taken((8 << 20) - 1, 100, 0), (3, Deferred::FreeMemory));
+        assert_eq!(taken(8 << 20, 100, 256), (8, Deferred::FreeMemory));
+        assert_eq!(taken(0, 7, 512), (7, Deferred::FreeBlocks));
     }
 
     #[test]

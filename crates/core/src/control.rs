@@ -9,12 +9,12 @@
 //! best benefit per cost first, spaced so that the budgets hold, until the next scan is due; what is left over by then is
 //! dropped, because the next scan decides on what is true by then.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::action::{judge, precheck, Action, Expect, Kind, Outcome};
 use crate::backoff::BackOff;
-use crate::budget::{Budget, CpuBucket, Pacing};
+use crate::budget::{Budget, CpuBucket, MemoryRoom, Pacing};
 use crate::host::{Host, HostEvent, Look, Wake, Wants};
 use crate::journal::{see, Deferred, Event, Line, SCHEMA};
 use crate::observe::{Machine, ProcessId, ProcessView, Snapshot};
@@ -30,7 +30,7 @@ pub struct Settings {
     pub budget: Budget,
     /// Decide and journal, act on nothing; accessed bits are not cleared either.
     pub dry_run: bool,
-    /// Journal what was seen too, so that the decisions can be replayed.
+    /// Journal also what was seen and every decision, so that the decisions can be replayed.
     pub full_journal: bool,
 }
 
@@ -89,9 +89,16 @@ pub trait Observer {
 }
 
 /// Part of the processor budget that looking at contents may take.
-const CONTENTS_PART: u32 = 4;
+const CONTENTS_PART: u32 = 2;
 /// Part of the processor budget that scanning may take; where scans cost more, they are made less often.
 const SCAN_PART: u32 = 2;
+
+/// Decisions that wait: how many of which kind in which process, and for what.
+type Waiting = BTreeMap<(u32, Kind, Deferred), u64>;
+
+fn put_off(waiting: &mut Waiting, action: &Action, why: Deferred) {
+    *waiting.entry((action.process.pid, action.kind, why)).or_default() += 1;
+}
 
 /// The loop: a policy, a host, and what has to be remembered between scans.
 pub struct Control<'a, H> {
@@ -143,7 +150,6 @@ impl<'a, H: Host> Control<'a, H> {
         loop {
             let tick = self.host.now();
             let snapshot = self.observe();
-            let next = self.next_scan(tick);
             let decision = self.policy.decide(&snapshot);
             self.status.candidates = decision.candidates as u64;
             let took = self.host.now().since(tick);
@@ -156,9 +162,10 @@ impl<'a, H: Host> Control<'a, H> {
                 cpu_ns: nanos(self.host.cpu_time().saturating_sub(self.status.cpu)),
             });
             self.age(&snapshot.machine, &decision);
-            let queue = self.admit(&snapshot, decision, next);
+            let next = self.next_scan(tick);
+            let queues = self.admit(&snapshot, decision, next);
             self.tell_status();
-            if self.carry_out(queue, next) == Wake::Stop || self.host.wait(next) == Wake::Stop {
+            if self.carry_out(queues, next) == Wake::Stop || self.host.wait(next) == Wake::Stop {
                 break;
             }
         }
@@ -208,8 +215,13 @@ impl<'a, H: Host> Control<'a, H> {
         });
     }
 
-    fn say_events(&mut self) {
+    /// Journals what happened on the host; returns the processes that are no more.
+    fn say_events(&mut self) -> Vec<ProcessId> {
+        let mut gone = Vec::new();
         for event in self.host.events() {
+            if let HostEvent::Gone(id) = event {
+                gone.push(id);
+            }
             self.say(match event {
                 HostEvent::Found(id, name) => Event::Found {
                     pid: id.pid,
@@ -221,6 +233,7 @@ impl<'a, H: Host> Control<'a, H> {
                 HostEvent::Notice(text) => Event::Notice { text },
             });
         }
+        gone
     }
 
     fn account(&mut self) {
@@ -246,12 +259,17 @@ impl<'a, H: Host> Control<'a, H> {
         let mut snapshot = self.host.observe(&wants);
         // Page tables are read without a lock: what cannot be is left out rather than believed.
         for process in &mut snapshot.processes {
-            process.regions.retain(|seen| seen.raced || seen.is_sane());
+            process.regions.retain_mut(|seen| {
+                if seen.raced && !seen.is_sane() {
+                    *seen = seen.without_counts();
+                }
+                seen.is_sane()
+            });
         }
         self.say_events();
-        let alive = |id: ProcessId| snapshot.processes.iter().any(|process| process.id == id);
-        self.back_off.sweep(snapshot.at, alive);
-        self.pacing.keep(alive);
+        let alive: BTreeSet<_> = snapshot.processes.iter().map(|process| process.id).collect();
+        self.back_off.sweep(snapshot.at, |id| alive.contains(&id));
+        self.pacing.keep(|id| alive.contains(&id));
         self.journal_snapshot(&snapshot);
         snapshot
     }
@@ -260,6 +278,7 @@ impl<'a, H: Host> Control<'a, H> {
         if self.settings.full_journal {
             let machine = &snapshot.machine;
             self.say(Event::Machine {
+                seen_ns: nanos(snapshot.at.since(self.started)),
                 available_bytes: machine.available_bytes.0,
                 total_bytes: machine.total_bytes.0,
                 free_blocks: machine.free_blocks.0,
@@ -318,7 +337,8 @@ impl<'a, H: Host> Control<'a, H> {
         }
     }
 
-    /// When the next scan is due: after the interval, or later where scanning would take more than its part of the budget.
+    /// When the next scan is due: after the interval, or later where looking and clearing accessed bits (which costs thirty times as
+    /// much per base page) would take more than their part of the budget.
     fn next_scan(&mut self, tick: Time) -> Time {
         let cpu = self.host.cpu_time().saturating_sub(self.status.cpu);
         let share = self.settings.budget.cpu.fraction() / f64::from(SCAN_PART);
@@ -326,7 +346,7 @@ impl<'a, H: Host> Control<'a, H> {
         if least > self.settings.interval.mul_f64(1.5) && !self.stretched {
             self.stretched = true;
             let text = format!(
-                "a scan takes {} of processor time: scanning every {} instead of every {} to stay within the budget",
+                "a scan with its clearing of accessed bits takes {} of processor time: scanning every {} instead of every {} to stay within the budget",
                 crate::units::show_duration(cpu),
                 crate::units::show_duration(least),
                 crate::units::show_duration(self.settings.interval),
@@ -357,10 +377,6 @@ impl<'a, H: Host> Control<'a, H> {
 
     /// What there is room for until the next scan, by process, best last. The rest is said to wait.
     fn admit(&mut self, snapshot: &Snapshot, decision: Decision, next: Time) -> BTreeMap<ProcessId, Vec<Action>> {
-        let mut deferred: BTreeMap<(u32, Kind, Deferred), u64> = BTreeMap::new();
-        let mut put_off =
-            |action: &Action, why| *deferred.entry((action.process.pid, action.kind, why)).or_default() += 1;
-        let mut promotions = self.settings.budget.promotions(&snapshot.machine);
         let mut actions = decision.actions;
         let worth = |action: &Action| {
             let cost = self.costs.get(&action.kind).map_or(1e-4, Duration::as_secs_f64);
@@ -368,65 +384,53 @@ impl<'a, H: Host> Control<'a, H> {
         };
         actions.sort_by(|a, b| worth(b).total_cmp(&worth(a)).then(a.region.cmp(&b.region)));
         let room = self.room_until(next);
+        let mut memory = MemoryRoom::new(&self.settings.budget, &snapshot.machine);
         let mut queues: BTreeMap<ProcessId, Vec<Action>> = BTreeMap::new();
-        let mut decided = Vec::new();
+        let mut waiting = Waiting::new();
         for action in actions {
-            if let Some(why) = self.back_off.holds(&action, snapshot.at) {
-                put_off(&action, why);
-                continue;
-            }
-            if self.settings.dry_run {
-                put_off(&action, Deferred::DryRun);
-                decided.push(action);
-                continue;
-            }
             let queue = queues.entry(action.process).or_default();
-            if queue.len() >= room {
-                put_off(&action, Deferred::Budget);
-                if self.settings.full_journal {
-                    decided.push(action);
-                }
-                continue;
+            let why = if self.settings.dry_run {
+                Some(Deferred::DryRun)
+            } else if let Some(why) = self.back_off.holds(&action, snapshot.at) {
+                Some(why)
+            } else if queue.len() >= room {
+                Some(Deferred::Budget)
+            } else {
+                memory.take(&action).err()
+            };
+            match why {
+                Some(why) => put_off(&mut waiting, &action, why),
+                None => queue.push(action),
             }
-            if action.kind == Kind::Promote {
-                match &mut promotions {
-                    Ok(0) => {
-                        put_off(&action, Deferred::FreeBlocks);
-                        continue;
-                    }
-                    Ok(left) => *left -= 1,
-                    Err(why) => {
-                        put_off(&action, *why);
-                        continue;
-                    }
-                }
+            if why.is_none() || self.settings.dry_run || self.settings.full_journal {
+                self.say(Event::Decide {
+                    pid: action.process.pid,
+                    region: action.region,
+                    action: action.kind,
+                    reason: action.reason,
+                    utilization_ppm: action.utilization.map(|u| u.as_millionths()),
+                    benefit_pages: action.benefit.0,
+                });
             }
-            queue.push(action);
-            decided.push(action);
         }
-        for action in &decided {
-            self.say(Event::Decide {
-                pid: action.process.pid,
-                region: action.region,
-                action: action.kind,
-                reason: action.reason,
-                utilization_ppm: action.utilization.map(|u| u.as_millionths()),
-                benefit_pages: action.benefit.0,
-            });
-        }
-        for ((pid, action, why), regions) in &deferred {
-            self.say(Event::Defer {
-                pid: *pid,
-                action: *action,
-                why: *why,
-                regions: *regions,
-            });
-        }
-        self.status.waiting = deferred.values().sum();
+        self.status.waiting = 0;
+        self.say_waiting(waiting);
         for queue in queues.values_mut() {
             queue.reverse();
         }
         queues
+    }
+
+    fn say_waiting(&mut self, waiting: Waiting) {
+        for ((pid, action, why), regions) in waiting {
+            self.status.waiting += regions;
+            self.say(Event::Defer {
+                pid,
+                action,
+                why,
+                regions,
+            });
+        }
     }
 
     /// How many actions on one process can fit before the next scan at the very best; bounds the queue.
@@ -443,19 +447,21 @@ impl<'a, H: Host> Control<'a, H> {
         (time / cheapest.as_secs_f64()).ceil().max(1.0) as usize
     }
 
-    /// Acts until the queues are empty or the next scan is due.
+    /// Acts until the queues are empty or the next scan is due. What was decided and not reached is said to wait.
     fn carry_out(&mut self, mut queues: BTreeMap<ProcessId, Vec<Action>>, next: Time) -> Wake {
-        let mut no_blocks = false;
+        let mut waiting = Waiting::new();
         loop {
             queues.retain(|_, queue| !queue.is_empty());
-            let ready = queues.keys().map(|id| (self.pacing.free_from(*id), *id)).min();
-            let Some((ready, id)) = ready else {
-                return Wake::Time;
+            // The process that was held up least lately goes first, so that processes share the time.
+            let Some((ready, id)) = queues.keys().map(|id| (self.pacing.free_from(*id), *id)).min() else {
+                break;
             };
             let ready = ready.max(self.cpu.free_from());
             if ready >= next {
-                self.status.waiting += queues.values().map(|queue| queue.len() as u64).sum::<u64>();
-                return Wake::Time;
+                for action in queues.values().flatten() {
+                    put_off(&mut waiting, action, Deferred::Budget);
+                }
+                break;
             }
             if self.host.wait(ready) == Wake::Stop {
                 return Wake::Stop;
@@ -463,20 +469,31 @@ impl<'a, H: Host> Control<'a, H> {
             let Some(action) = queues.get_mut(&id).and_then(Vec::pop) else {
                 continue;
             };
-            if no_blocks && action.kind == Kind::Promote {
-                continue;
-            }
-            let outcome = self.carry_out_one(&action);
-            no_blocks |= outcome == Outcome::NoMemory;
-            if outcome == Outcome::Gone && self.host.look(id, action.region, Look::Tables).is_none() {
-                // The mapping or the whole process went: the next scan knows which; asking for each region is a waste.
-                let left = queues.remove(&id).unwrap_or_default();
-                queues.insert(
-                    id,
-                    left.into_iter().filter(|other| other.region != action.region).collect(),
-                );
+            match (self.carry_out_one(&action), action.kind) {
+                // The next one would find none either. Of other processes one may: their memory groups may have room.
+                (Outcome::NoMemory, Kind::Promote) => {
+                    if let Some(queue) = queues.get_mut(&id) {
+                        queue.retain(|other| {
+                            let hopeless = other.kind == Kind::Promote;
+                            if hopeless {
+                                put_off(&mut waiting, other, Deferred::NoMemory);
+                            }
+                            !hopeless
+                        });
+                    }
+                }
+                // The mapping, or the whole process; the host knows which.
+                (Outcome::Gone, _) => {
+                    for id in self.say_events() {
+                        queues.remove(&id);
+                    }
+                }
+                _ => {}
             }
         }
+        self.say_waiting(waiting);
+        self.observer.status(&self.status);
+        Wake::Time
     }
 
     fn carry_out_one(&mut self, action: &Action) -> Outcome {

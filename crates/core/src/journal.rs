@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::action::{Kind, Outcome, Reason};
 use crate::observe::{Can, Observation, Region, Why};
-use crate::units::{BasePages, Time};
+use crate::units::{BasePages, Time, HUGE_PAGE_BYTES};
 
 /// Version of the grammar; raised when a field changes its meaning or goes away.
 pub const SCHEMA: u32 = 1;
@@ -63,6 +63,8 @@ pub enum Event {
     },
     /// The machine at a scan (full journal only).
     Machine {
+        /// When it was seen, in nanoseconds since the manager started: what the policy was told.
+        seen_ns: u64,
         /// Memory to be had without swapping.
         available_bytes: u64,
         /// All memory.
@@ -135,7 +137,7 @@ pub enum Event {
         /// Time in the calls.
         took_ns: u64,
     },
-    /// An action was decided and taken into the budget.
+    /// An action was decided and taken into the budget; in a full journal and in a dry run, also one that waits.
     Decide {
         /// PID.
         pid: u32,
@@ -211,6 +213,8 @@ pub enum Deferred {
     FreeBlocks,
     /// Tasks wait for memory.
     Pressure,
+    /// A promotion in the same process found no memory during this scan.
+    NoMemory,
     /// Nothing is acted on.
     DryRun,
 }
@@ -228,6 +232,12 @@ pub struct Line {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("journal line: {0}")]
 pub struct JournalError(String);
+
+impl JournalError {
+    pub(crate) fn new(text: String) -> Self {
+        Self(text)
+    }
+}
 
 impl Line {
     fn fields(&self) -> Map<String, Value> {
@@ -372,6 +382,11 @@ pub fn see(pid: u32, started: u64, seen: &Observation, count: u64) -> Event {
     }
 }
 
+/// Regions in the largest address space (57 bits).
+const ADDRESS_SPACE_REGIONS: u64 = (1 << 57) / HUGE_PAGE_BYTES;
+/// The most regions that one scan may claim to have seen (32 TB), so that a few lines cannot ask for all memory.
+pub(crate) const SEEN_MAX: u64 = 1 << 24;
+
 /// The observations of a `see` event; none if it is another event. Counts past what an address space holds are an error.
 pub fn seen(event: &Event) -> Result<Option<Vec<Observation>>, JournalError> {
     let Event::See {
@@ -388,7 +403,7 @@ pub fn seen(event: &Event) -> Result<Option<Vec<Observation>>, JournalError> {
     else {
         return Ok(None);
     };
-    if *count > 1 << 28 || region.0.checked_add(*count).is_none() {
+    if *count > SEEN_MAX || region.0.saturating_add(*count) > ADDRESS_SPACE_REGIONS {
         return Err(JournalError(format!(
             "count {count} is more than an address space holds"
         )));

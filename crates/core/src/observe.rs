@@ -190,6 +190,18 @@ impl Observation {
         Share::of_region(self.accessed)
     }
 
+    /// The same look with nothing counted: what can be kept of a raced one whose numbers make no sense.
+    pub fn without_counts(self) -> Self {
+        Self {
+            mapped: BasePages::ZERO,
+            accessed: BasePages::ZERO,
+            dirty: BasePages::ZERO,
+            zero: None,
+            huge: false,
+            ..self
+        }
+    }
+
     /// Whether the numbers make sense. A host that reads a foreign kernel's tables asks before it believes.
     pub fn is_sane(&self) -> bool {
         let within = |pages: BasePages| pages.0 <= REGION_PAGES;
