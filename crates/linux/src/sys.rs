@@ -1,0 +1,374 @@
+//! The system calls that no file replaces, each behind a safe function. All unsafe code of this crate's readers is here.
+//!
+//! Calls that rustix has are taken from there; the rest goes through libc.
+
+use std::ffi::c_void;
+use std::io;
+use std::mem::size_of;
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal};
+use rustix::thread::CapabilitySet;
+use rustix::time::{clock_gettime, ClockId};
+
+/// What `process_madvise(2)` is to do with memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(i32)]
+pub enum Advice {
+    /// MADV_COLD (5.4): clears accessed bits and moves pages to the inactive list; splits huge pages that the range covers
+    /// only in part.
+    Cold = 20,
+    /// MADV_PAGEOUT (5.4): reclaims the pages now.
+    PageOut = 21,
+    /// MADV_COLLAPSE (6.1): makes huge pages, now and in our time.
+    Collapse = 25,
+}
+
+/// Advises on one range of another process's memory, both in bytes. Answers how many bytes it got through.
+///
+/// Needs CAP_SYS_NICE and the right to ptrace the process for reading.
+pub fn process_madvise(pidfd: BorrowedFd<'_>, address: u64, length_bytes: u64, advice: Advice) -> Result<usize, Errno> {
+    let end = address.checked_add(length_bytes).ok_or(Errno::INVAL)?;
+    process_madvise_ranges(pidfd, std::slice::from_ref(&(address..end)), advice)
+}
+
+/// Advises on up to 1024 ranges of addresses in one call. The kernel stops at the first failure: an error only if it was
+/// in the first range, the number of bytes before it otherwise. Keep the sum below 1 GB: past 2 GB the kernel cuts it.
+pub fn process_madvise_ranges(pidfd: BorrowedFd<'_>, ranges: &[Range<u64>], advice: Advice) -> Result<usize, Errno> {
+    let vector: Vec<libc::iovec> = ranges
+        .iter()
+        .map(|range| libc::iovec {
+            iov_base: range.start as usize as *mut c_void,
+            iov_len: range.end.saturating_sub(range.start) as usize,
+        })
+        .collect();
+    // SAFETY: the vector lives through the call and its length is given. Its addresses are another process's: the kernel
+    // checks them, and none of the three kinds of advice changes what the memory holds.
+    let advised = unsafe {
+        libc::syscall(
+            libc::SYS_process_madvise,
+            pidfd.as_raw_fd(),
+            vector.as_ptr(),
+            vector.len(),
+            advice as i32,
+            0u32,
+        )
+    };
+    usize::try_from(advised).map_err(|_| last_errno())
+}
+
+/// Opens a handle on a process (5.3) that never means another one, even when the PID is used again.
+pub fn pidfd_open(pid: u32) -> Result<OwnedFd, Errno> {
+    rustix::process::pidfd_open(pid_of(pid)?, PidfdFlags::empty())
+}
+
+/// Opens a handle on one thread (6.9); EINVAL on older kernels.
+pub fn pidfd_open_thread(tid: u32) -> Result<OwnedFd, Errno> {
+    // PIDFD_THREAD is O_EXCL in the kernel's uapi/linux/pidfd.h.
+    let thread = PidfdFlags::from_bits_retain(libc::O_EXCL as u32);
+    rustix::process::pidfd_open(pid_of(tid)?, thread)
+}
+
+/// Whether the process is over: all of its threads, reaped by its parent or not. Waits for that at most `timeout`.
+pub fn pidfd_ended(pidfd: BorrowedFd<'_>, timeout: Duration) -> Result<bool, Errno> {
+    let timeout = Timespec::try_from(timeout).map_err(|_| Errno::INVAL)?;
+    let mut fds = [PollFd::from_borrowed_fd(pidfd, PollFlags::IN)];
+    rustix::event::poll(&mut fds, Some(&timeout))?;
+    Ok(fds[0].revents().intersects(PollFlags::IN | PollFlags::HUP))
+}
+
+/// Sends a signal to what the handle is for, and to nothing else.
+pub fn pidfd_send_signal(pidfd: BorrowedFd<'_>, signal: Signal) -> Result<(), Errno> {
+    rustix::process::pidfd_send_signal(pidfd, signal)
+}
+
+/// Whether two processes have one and the same address space (vfork, or clone with CLONE_VM): `kcmp(2)`, KCMP_VM.
+///
+/// Needs the right to ptrace both. ENOSYS on kernels without CONFIG_KCMP.
+pub fn same_memory(a: u32, b: u32) -> Result<bool, Errno> {
+    const KCMP_VM: libc::c_int = 1;
+    let (a, b) = (pid_of(a)?, pid_of(b)?);
+    // SAFETY: all arguments are numbers; nothing is written.
+    let order = unsafe {
+        libc::syscall(
+            libc::SYS_kcmp,
+            a.as_raw_nonzero().get(),
+            b.as_raw_nonzero().get(),
+            KCMP_VM,
+            0,
+            0,
+        )
+    };
+    match order {
+        0 => Ok(true),
+        -1 => Err(last_errno()),
+        _ => Ok(false),
+    }
+}
+
+/// Makes orphans among our descendants our children instead of init's: PR_SET_CHILD_SUBREAPER. They have to be waited for.
+pub fn become_subreaper() -> Result<(), Errno> {
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
+}
+
+/// Has the kernel send us this signal when the thread that started us ends: PR_SET_PDEATHSIG.
+pub fn die_with_parent(signal: Signal) -> Result<(), Errno> {
+    rustix::process::set_parent_process_death_signal(Some(signal))
+}
+
+/// How this process's THP was switched off by prctl, for itself and what it starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ThpDisable {
+    /// It was not.
+    No,
+    /// Wholly: MADV_COLLAPSE fails too.
+    Fully,
+    /// Except where madvise(MADV_HUGEPAGE) or MADV_COLLAPSE asks for it (6.18).
+    ExceptAdvised,
+}
+
+/// What PR_GET_THP_DISABLE says about ourselves. About others only `THP_enabled` in /proc/PID/status speaks.
+pub fn own_thp_disable() -> Result<ThpDisable, Errno> {
+    const EXCEPT_ADVISED: libc::c_int = 1 << 1;
+    // SAFETY: PR_GET_THP_DISABLE takes no pointer; its other arguments must be zero.
+    match unsafe { libc::prctl(libc::PR_GET_THP_DISABLE, 0, 0, 0, 0) } {
+        -1 => Err(last_errno()),
+        0 => Ok(ThpDisable::No),
+        bits if bits & EXCEPT_ADVISED != 0 => Ok(ThpDisable::ExceptAdvised),
+        _ => Ok(ThpDisable::Fully),
+    }
+}
+
+/// The capabilities that are in effect for the calling thread.
+pub fn effective_capabilities() -> Result<CapabilitySet, Errno> {
+    Ok(rustix::thread::capabilities(None)?.effective)
+}
+
+/// Processor time of the calling thread.
+pub fn thread_cpu_time() -> Duration {
+    duration(clock_gettime(ClockId::ThreadCPUTime))
+}
+
+/// Processor time of this process, all threads.
+pub fn process_cpu_time() -> Duration {
+    duration(clock_gettime(ClockId::ProcessCPUTime))
+}
+
+/// Time since some moment before the start; stands still while the machine sleeps.
+pub fn monotonic() -> Duration {
+    duration(clock_gettime(ClockId::Monotonic))
+}
+
+/// Size of a base page in bytes, as the kernel told this program.
+pub fn base_page_bytes() -> u64 {
+    rustix::param::page_size() as u64
+}
+
+/// A private anonymous mapping of our own, to try out on ourselves what we do to others.
+#[derive(Debug)]
+pub struct Scratch {
+    start: NonNull<c_void>,
+    bytes: usize,
+}
+
+impl Scratch {
+    /// Maps this many bytes, untouched.
+    pub fn map(bytes: usize) -> Result<Self, Errno> {
+        // SAFETY: a new mapping at a place that the kernel chooses touches no memory that is in use.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        if start == libc::MAP_FAILED {
+            return Err(last_errno());
+        }
+        let start = NonNull::new(start).ok_or(Errno::NOMEM)?;
+        Ok(Self { start, bytes })
+    }
+
+    /// Its addresses.
+    pub fn range(&self) -> Range<u64> {
+        let start = self.start.as_ptr() as u64;
+        start..start + self.bytes as u64
+    }
+
+    /// Writes one byte at every address of `step` within `range`, which must be inside.
+    pub fn touch(&mut self, range: Range<u64>, step: usize) {
+        let own = self.range();
+        assert!(own.start <= range.start && range.end <= own.end, "touch outside");
+        for address in range.step_by(step.max(1)) {
+            let offset = (address - own.start) as usize;
+            // SAFETY: the offset is inside the mapping, which is writable and which nobody else points into.
+            unsafe { self.start.as_ptr().cast::<u8>().add(offset).write_volatile(1) };
+        }
+    }
+
+    /// madvise(2) on all of it, with one of libc's MADV_ numbers that leave the content alone.
+    pub fn advise(&self, advice: libc::c_int) -> Result<(), Errno> {
+        // SAFETY: the range is our own mapping; whatever the advice does to its content, nobody else relies on it.
+        match unsafe { libc::madvise(self.start.as_ptr(), self.bytes, advice) } {
+            0 => Ok(()),
+            _ => Err(last_errno()),
+        }
+    }
+
+    /// mlock(2) on all of it.
+    pub fn lock(&self) -> Result<(), Errno> {
+        // SAFETY: the range is our own mapping, and locking does not change it.
+        match unsafe { libc::mlock(self.start.as_ptr(), self.bytes) } {
+            0 => Ok(()),
+            _ => Err(last_errno()),
+        }
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // SAFETY: the range is the mapping made by `map`, and nothing borrowed from it can outlive `self`.
+        unsafe { libc::munmap(self.start.as_ptr(), self.bytes) };
+    }
+}
+
+/// One answer of the PAGEMAP_SCAN ioctl: a run of pages of the same categories.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct PageRun {
+    /// First address.
+    pub start: u64,
+    /// First address after it.
+    pub end: u64,
+    /// The kernel's PAGE_IS_* bits: [`PAGE_IS_PRESENT`], [`PAGE_IS_ZERO`], [`PAGE_IS_HUGE`].
+    pub categories: u64,
+}
+
+/// PAGE_IS_PRESENT of uapi/linux/fs.h: mapped.
+pub const PAGE_IS_PRESENT: u64 = 1 << 3;
+/// PAGE_IS_PFNZERO: mapped to the shared zero page.
+pub const PAGE_IS_ZERO: u64 = 1 << 5;
+/// PAGE_IS_HUGE: mapped by a huge page.
+pub const PAGE_IS_HUGE: u64 = 1 << 6;
+
+/// The present pages of a range, as runs of equal categories, through an open /proc/PID/pagemap (6.7; ENOTTY before).
+/// Stops when `runs` is full. Answers how many runs it filled in.
+pub fn pagemap_scan(pagemap: BorrowedFd<'_>, range: Range<u64>, runs: &mut [PageRun]) -> Result<usize, Errno> {
+    /// struct pm_scan_arg of uapi/linux/fs.h.
+    #[repr(C)]
+    struct Argument {
+        size: u64,
+        flags: u64,
+        start: u64,
+        end: u64,
+        walk_end: u64,
+        vector: u64,
+        vector_length: u64,
+        max_pages: u64,
+        category_inverted: u64,
+        category_mask: u64,
+        category_any_of_mask: u64,
+        return_mask: u64,
+    }
+    // _IOWR('f', 16, struct pm_scan_arg)
+    const PAGEMAP_SCAN: libc::c_ulong = 3 << 30 | (size_of::<Argument>() as libc::c_ulong) << 16 | 0x66 << 8 | 16;
+    let mut argument = Argument {
+        size: size_of::<Argument>() as u64,
+        flags: 0,
+        start: range.start,
+        end: range.end,
+        walk_end: 0,
+        vector: runs.as_mut_ptr() as u64,
+        vector_length: runs.len() as u64,
+        max_pages: 0,
+        category_inverted: 0,
+        category_mask: PAGE_IS_PRESENT,
+        category_any_of_mask: 0,
+        return_mask: PAGE_IS_PRESENT | PAGE_IS_ZERO | PAGE_IS_HUGE,
+    };
+    // SAFETY: the argument has the layout that its own `size` states; the vector is `runs`, with its true length, and lives
+    // through the call. Without flags the call changes nothing but those two.
+    let filled = unsafe { libc::ioctl(pagemap.as_raw_fd(), PAGEMAP_SCAN, &mut argument) };
+    usize::try_from(filled).map_err(|_| last_errno())
+}
+
+fn pid_of(pid: u32) -> Result<Pid, Errno> {
+    i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(Errno::SRCH)
+}
+
+fn last_errno() -> Errno {
+    Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)
+}
+
+fn duration(time: Timespec) -> Duration {
+    Duration::try_from(time).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fd::AsFd;
+
+    #[test]
+    fn a_pid_that_cannot_be_is_no_process() {
+        for pid in [0, u32::MAX, 1 << 31] {
+            assert_eq!(pidfd_open(pid).unwrap_err(), Errno::SRCH);
+            assert_eq!(same_memory(pid, 1).unwrap_err(), Errno::SRCH);
+        }
+    }
+
+    #[test]
+    fn we_have_the_same_memory_as_ourselves_and_have_not_ended() {
+        let us = std::process::id();
+        assert_eq!(same_memory(us, us), Ok(true));
+        let pidfd = pidfd_open(us).unwrap();
+        assert_eq!(pidfd_ended(pidfd.as_fd(), Duration::ZERO), Ok(false));
+    }
+
+    #[test]
+    fn clocks_go_forwards() {
+        let (a, cpu) = (monotonic(), thread_cpu_time());
+        let mut sum = 0u64;
+        for i in 0..100_000u64 {
+            sum = std::hint::black_box(sum.wrapping_add(i));
+        }
+        assert!(monotonic() > a && thread_cpu_time() > cpu && process_cpu_time() >= thread_cpu_time() - cpu);
+    }
+
+    #[test]
+    fn a_range_that_wraps_is_refused_before_the_kernel_sees_it() {
+        let pidfd = pidfd_open(std::process::id()).unwrap();
+        let refused = process_madvise(pidfd.as_fd(), u64::MAX - 4095, 8192, Advice::Cold);
+        assert_eq!(refused, Err(Errno::INVAL));
+    }
+
+    #[test]
+    fn pages_of_our_own_are_seen_present() {
+        let page = base_page_bytes();
+        let mut scratch = Scratch::map(page as usize * 8).unwrap();
+        let range = scratch.range();
+        scratch.touch(range.start + page..range.start + 3 * page, page as usize);
+        let pagemap = std::fs::File::open("/proc/self/pagemap").unwrap();
+        let mut runs = [PageRun::default(); 8];
+        match pagemap_scan(pagemap.as_fd(), range.clone(), &mut runs) {
+            Ok(filled) => {
+                assert_eq!(filled, 1);
+                assert_eq!(
+                    (runs[0].start, runs[0].end),
+                    (range.start + page, range.start + 3 * page)
+                );
+                assert_eq!(runs[0].categories, PAGE_IS_PRESENT);
+            }
+            Err(Errno::NOTTY) => eprintln!("skipped: PAGEMAP_SCAN needs Linux 6.7"),
+            Err(errno) => panic!("{errno}"),
+        }
+    }
+}
