@@ -112,9 +112,9 @@ fn redis_eval(c: &mut mega_lab::redis::Connection, script: &str) {
 
 #[test]
 fn it_can_have_huge_pages_be_bound_and_be_started_under_another_program() {
-    let under_env = vec!["env".into(), "MEGA_LAB=1".into()];
+    let under_a_shell = ["sh", "-c", "\"$@\"; exit 7", "sh"].map(Into::into).to_vec();
     let options = ServerOptions {
-        prefix: under_env,
+        prefix: under_a_shell,
         pin: Some(0),
         ..ServerOptions::default()
     };

@@ -6,8 +6,8 @@ mod process;
 
 pub use mapping::{Mapping, Protection};
 pub use process::{
-    base_pages_only, die_with_parent, die_with_parent_after_exec, fork_child, pin_process_to_cpu, pin_to_cpu, Child,
-    Exit,
+    base_pages_only, die_with_parent, die_with_parent_after_exec, disable_thp, fork_child, pin_process_to_cpu,
+    pin_to_cpu, Child, Exit,
 };
 
 use std::ops::Range;

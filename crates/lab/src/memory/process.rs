@@ -163,6 +163,14 @@ pub fn pin_process_to_cpu(pid: i32, cpu: usize) -> io::Result<()> {
     Ok(())
 }
 
+/// Disables THP for this process and its children.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn disable_thp() -> io::Result<()> {
+    Ok(rustix::thread::disable_transparent_huge_pages(true)?)
+}
+
 /// Runs `body` while this process gets base pages only, whatever the machine's settings, and goes back to how it was.
 /// Other than MADV_NOHUGEPAGE this leaves no mark on the memory: it can be promoted afterwards.
 ///

@@ -79,7 +79,7 @@ pub fn open_loop(
     seconds: f64,
     seed: u64,
 ) -> Result<Loaded, RedisError> {
-    let mut rng = Common { seed, pin: None }.rng();
+    let mut rng = Common::of_seed(seed).rng();
     let total = (rate * seconds).max(1.0) as u64;
     let interval_ns = 1e9 / rate.max(1e-3);
     let start = now_ns();
@@ -116,7 +116,7 @@ pub fn closed_loop(
     seconds: f64,
     seed: u64,
 ) -> Result<Loaded, RedisError> {
-    let mut rng = Common { seed, pin: None }.rng();
+    let mut rng = Common::of_seed(seed).rng();
     let start = now_ns();
     let end = start + seconds_to_ns(seconds);
     let (mut latency, mut missing, mut requests, mut now) = (Latency::new(), 0, 0, start);

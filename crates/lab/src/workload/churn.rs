@@ -4,7 +4,7 @@ use super::{mebibytes, Common, WorkloadError};
 use crate::clock::now_ns;
 use crate::content;
 use crate::emit::event;
-use crate::memory::{base_page_bytes, Mapping};
+use crate::memory::base_page_bytes;
 use crate::stats;
 use serde_json::json;
 use std::sync::atomic::Ordering::Relaxed;
@@ -31,10 +31,11 @@ pub struct Options {
 ///
 /// # Errors
 /// When memory cannot be had, or is not what was written.
-pub fn round(bytes: usize, whole: bool, seed: u64) -> Result<[u64; 3], WorkloadError> {
+pub fn round(bytes: usize, whole: bool, common: &Common) -> Result<[u64; 3], WorkloadError> {
     let step = if whole { 1 } else { base_page_bytes() / 8 };
     let start = now_ns();
-    let memory = Mapping::new(bytes)?;
+    let seed = common.seed;
+    let memory = common.map(bytes)?;
     for (i, w) in memory.words().iter().enumerate().step_by(step) {
         w.store(content::word(seed, i as u64), Relaxed);
     }
@@ -66,7 +67,7 @@ pub fn run(o: &Options) -> Result<(), WorkloadError> {
     let start = now_ns();
     let mut rounds = Vec::new();
     for i in 0..o.times {
-        let [touch, iterate, free] = round(bytes, o.whole, o.common.seed + u64::from(i))?;
+        let [touch, iterate, free] = round(bytes, o.whole, &o.common)?;
         rounds.push((touch + iterate + free) as f64);
         event(
             "report",
@@ -86,7 +87,10 @@ mod tests {
 
     #[test]
     fn a_round_times_its_three_parts() {
-        assert!(round(4 << 20, false, 1).unwrap().iter().all(|ns| *ns > 0));
-        round(1 << 20, true, 1).unwrap();
+        assert!(round(4 << 20, false, &Common::of_seed(1))
+            .unwrap()
+            .iter()
+            .all(|ns| *ns > 0));
+        round(1 << 20, true, &Common::of_seed(1)).unwrap();
     }
 }

@@ -62,10 +62,10 @@ impl Table {
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn new(bytes: usize, seed: u64) -> Result<Self, WorkloadError> {
+    pub fn new(bytes: usize, common: &Common) -> Result<Self, WorkloadError> {
         Ok(Self {
-            memory: Mapping::new(bytes)?,
-            seed,
+            memory: common.map(bytes)?,
+            seed: common.seed,
         })
     }
 
@@ -109,7 +109,7 @@ const CHUNK: u64 = 16_384;
 pub fn run(o: &Options) -> Result<(), WorkloadError> {
     o.common.apply()?;
     let bytes = mebibytes(o.gib.map_or(o.mib, |g| g.saturating_mul(1024)))?;
-    let table = Table::new(bytes, o.common.seed)?;
+    let table = Table::new(bytes, &o.common)?;
     let areas = [area_json("table", &table.memory)];
     let pid = std::process::id();
     event(
@@ -177,8 +177,8 @@ mod tests {
 
     #[test]
     fn updates_change_the_table_and_the_same_updates_undo_them() {
-        let common = Common { seed: 4, pin: None };
-        let table = Table::new(1 << 20, 4).unwrap();
+        let common = Common::of_seed(4);
+        let table = Table::new(1 << 20, &Common::of_seed(4)).unwrap();
         assert!(table.initialise() > 0);
         table.verify().unwrap();
         table.update(&mut common.rng(), 1000);
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn one_changed_bit_is_corruption_with_its_address() {
-        let table = Table::new(1 << 20, 4).unwrap();
+        let table = Table::new(1 << 20, &Common::of_seed(4)).unwrap();
         let _ = table.initialise();
         table.memory.words()[77].fetch_xor(1, Relaxed);
         let e = table.verify().unwrap_err();

@@ -8,7 +8,7 @@ use crate::clock::now_ns;
 use crate::command::Commands;
 use crate::emit::event;
 use crate::latency::Latency;
-use crate::memory::{base_page_bytes, huge_bytes_within, rss_bytes, Mapping};
+use crate::memory::{base_page_bytes, huge_bytes_within, rss_bytes};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,7 +34,7 @@ pub struct SparseOptions {
 /// As every workload.
 pub fn sparse(o: &SparseOptions) -> Result<(), WorkloadError> {
     o.common.apply()?;
-    let mut area = SparseArea::new(mebibytes(o.mib)?, o.share, o.common.seed, &mut o.common.rng())?;
+    let mut area = SparseArea::new(mebibytes(o.mib)?, o.share, &o.common)?;
     let mut touches = Latency::new();
     let start = now_ns();
     while let Some(ns) = area.touch_next() {
@@ -93,7 +93,7 @@ pub struct DenseOptions {
 pub fn dense(o: &DenseOptions) -> Result<(), WorkloadError> {
     o.common.apply()?;
     let seed = o.common.seed;
-    let areas = Arc::new(vec![Mapping::new(mebibytes(o.mib)?)?]);
+    let areas = Arc::new(vec![o.common.map(mebibytes(o.mib)?)?]);
     let page_count = u32::try_from(areas[0].len_bytes() / base_page_bytes())
         .map_err(|_| WorkloadError::Usage(format!("{} MiB are too many pages", o.mib)))?;
     let pages: Vec<PageAt> = (0..page_count).map(|p| (0, p)).collect();

@@ -158,18 +158,59 @@ pub struct Common {
     /// Bind the process to this CPU
     #[arg(long, value_name = "CPU")]
     pub pin: Option<usize>,
+    /// Pages to ask for: as the machine is set, huge by MADV_HUGEPAGE, or base only by prctl (which also refuses
+    /// MADV_COLLAPSE by others)
+    #[arg(long, value_enum, default_value = "default")]
+    pub thp: Thp,
+}
+
+/// Pages that a workload asks for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Thp {
+    /// As the machine is set.
+    #[default]
+    Default,
+    /// MADV_HUGEPAGE on its areas.
+    Advise,
+    /// THP disabled for the process.
+    Never,
 }
 
 impl Common {
-    /// Binds the process as asked.
+    /// This seed, and nothing else asked for.
+    #[must_use]
+    pub fn of_seed(seed: u64) -> Self {
+        Self {
+            seed,
+            pin: None,
+            thp: Thp::Default,
+        }
+    }
+
+    /// Binds the process, and disables THP for it, as asked.
     ///
     /// # Errors
     /// When there is no such CPU.
     pub fn apply(&self) -> Result<(), WorkloadError> {
+        if self.thp == Thp::Never {
+            memory::disable_thp().map_err(WorkloadError::system("disable THP"))?;
+        }
         match self.pin {
             Some(cpu) => memory::pin_to_cpu(cpu).map_err(WorkloadError::system("bind to the CPU")),
             None => Ok(()),
         }
+    }
+
+    /// Maps an area of `bytes` and advises it as asked.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn map(&self, bytes: usize) -> Result<Mapping, MemoryError> {
+        let mut memory = Mapping::new(bytes)?;
+        if self.thp == Thp::Advise {
+            memory.advise(0..memory.len_bytes(), libc::MADV_HUGEPAGE)?;
+        }
+        Ok(memory)
     }
 
     /// The generator of this seed.
@@ -227,7 +268,7 @@ mod tests {
     #[test]
     fn the_same_seed_gives_the_same_sequence_and_another_does_not() {
         use rand_core::RngCore;
-        let rng = |seed| Common { seed, pin: None }.rng().next_u64();
+        let rng = |seed| Common::of_seed(seed).rng().next_u64();
         assert_eq!(rng(1), rng(1));
         assert_ne!(rng(1), rng(2));
     }

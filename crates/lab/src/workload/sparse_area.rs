@@ -1,7 +1,7 @@
 //! An area of which a scattered share of base pages is used: the pages are drawn by seed and come in random order, so
 //! that every 2 MB region gets about the same share. Huge pages make it several times larger.
 
-use super::WorkloadError;
+use super::{Common, WorkloadError};
 use crate::clock::now_ns;
 use crate::content::{self, below, mix, Mismatch};
 use crate::memory::{base_page_bytes, Mapping};
@@ -23,13 +23,14 @@ impl SparseArea {
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn new(bytes: usize, share: f64, seed: u64, rng: &mut impl RngCore) -> Result<Self, WorkloadError> {
+    pub fn new(bytes: usize, share: f64, common: &Common) -> Result<Self, WorkloadError> {
         if !(0.0..=1.0).contains(&share) {
             return Err(WorkloadError::Usage(format!(
                 "a share lies between 0 and 1, not at {share}"
             )));
         }
-        let memory = Mapping::new(bytes)?;
+        let (seed, mut rng) = (common.seed, common.rng());
+        let memory = common.map(bytes)?;
         let all = u32::try_from(memory.len_bytes() / base_page_bytes())
             .map_err(|_| WorkloadError::Usage(format!("{bytes} bytes are too many pages")))?;
         let limit = (share * 2f64.powi(64)) as u64;
@@ -117,12 +118,11 @@ impl SparseArea {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::Common;
 
     #[test]
     fn a_sixth_is_drawn_in_every_region_and_verifies() {
-        let mut rng = Common { seed: 2, pin: None }.rng();
-        let mut a = SparseArea::new(32 << 20, 1.0 / 6.0, 2, &mut rng).unwrap();
+        let common = Common::of_seed(2);
+        let mut a = SparseArea::new(32 << 20, 1.0 / 6.0, &common).unwrap();
         let all = a.progress().1;
         assert!((1200..1530).contains(&all), "{all} of 8192 pages");
         let mut regions = [0; 16];
@@ -138,9 +138,9 @@ mod tests {
 
     #[test]
     fn shares_outside_of_zero_to_one_are_refused() {
-        let mut rng = Common { seed: 2, pin: None }.rng();
-        assert!(SparseArea::new(1 << 20, 1.5, 1, &mut rng).is_err());
-        assert!(SparseArea::new(1 << 20, f64::NAN, 1, &mut rng).is_err());
-        assert_eq!(SparseArea::new(1 << 20, 1.0, 1, &mut rng).unwrap().progress(), (0, 256));
+        let common = Common::of_seed(2);
+        assert!(SparseArea::new(1 << 20, 1.5, &common).is_err());
+        assert!(SparseArea::new(1 << 20, f64::NAN, &common).is_err());
+        assert_eq!(SparseArea::new(1 << 20, 1.0, &common).unwrap().progress(), (0, 256));
     }
 }

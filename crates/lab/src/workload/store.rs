@@ -96,11 +96,10 @@ impl Store {
     /// # Errors
     /// Options that make no sense; memory.
     pub fn new(o: &Options) -> Result<Self, WorkloadError> {
-        let table = Table::new(mebibytes(o.dense_mib)?, o.value_bytes, o.common.seed)?;
-        let mut rng = o.common.rng();
+        let table = Table::new(mebibytes(o.dense_mib)?, o.value_bytes, &o.common)?;
         let sparse = match o.sparse_mib {
             0 => None,
-            mib => Some(SparseArea::new(mebibytes(mib)?, o.share, o.common.seed, &mut rng)?),
+            mib => Some(SparseArea::new(mebibytes(mib)?, o.share, &o.common)?),
         };
         Ok(Self { table, sparse })
     }

@@ -350,11 +350,7 @@ fn storm(o: &Options, caller: Option<&Caller>, say: &dyn Fn(&str, Value)) -> Res
     std::thread::scope(|scope| {
         let mut workers = Vec::new();
         for id in 0..o.threads {
-            let rng = Common {
-                seed: mix(o.common.seed) ^ u64::from(id),
-                pin: None,
-            }
-            .rng();
+            let rng = Common::of_seed(mix(o.common.seed) ^ u64::from(id)).rng();
             let worker = Worker {
                 id,
                 rng,

@@ -4,7 +4,6 @@
 use super::{area_json, mebibytes, Common, WorkloadError};
 use crate::clock::now_ns;
 use crate::emit::event;
-use crate::memory::Mapping;
 use crate::stats;
 use serde_json::json;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -55,7 +54,7 @@ pub fn pass(words: &[AtomicU64], step: usize, shifts: usize, passes_before: u64)
 /// As every workload.
 pub fn run(o: &Options) -> Result<(), WorkloadError> {
     o.common.apply()?;
-    let memory = Mapping::new(mebibytes(o.mib)?)?;
+    let memory = o.common.map(mebibytes(o.mib)?)?;
     let step = o.step_kib.clamp(1, 1 << 30) * 128;
     let areas = [area_json("area", &memory)];
     event(

@@ -1,7 +1,7 @@
 //! The dense part of `store`: an index by open addressing and a slab of values, both mapped and fully used. A value says
 //! which key it belongs to, how often it was written, and is otherwise derived from both, so any word of it can be checked.
 
-use super::WorkloadError;
+use super::{Common, WorkloadError};
 use crate::clock::now_ns;
 use crate::content::{self, mix};
 use crate::latency::Latency;
@@ -28,21 +28,21 @@ impl Table {
     ///
     /// # Errors
     /// Sizes that make no sense; memory.
-    pub fn new(bytes: usize, value_bytes: usize, seed: u64) -> Result<Self, WorkloadError> {
+    pub fn new(bytes: usize, value_bytes: usize, common: &Common) -> Result<Self, WorkloadError> {
         if value_bytes < 32 || value_bytes % 8 != 0 || value_bytes > bytes {
             let text = format!("values of {value_bytes} bytes: expected a multiple of 8, 32 at least, {bytes} at most");
             return Err(WorkloadError::Usage(text));
         }
         let count = bytes / value_bytes;
         let slots = (count * 2).next_power_of_two();
-        let (index, slab) = (Mapping::new(slots * 16)?, Mapping::new(bytes)?);
+        let (index, slab) = (common.map(slots * 16)?, common.map(bytes)?);
         Ok(Self {
             index,
             mask: slots - 1,
             slab,
             words_per_value: value_bytes / 8,
             count,
-            seed,
+            seed: common.seed,
         })
     }
 
@@ -200,7 +200,7 @@ mod tests {
     #[test]
     fn every_key_is_found_before_and_after_writes_whatever_the_value_size() {
         for value_bytes in [32, 1000, 1024, 4096, 5000] {
-            let t = Table::new(1 << 20, value_bytes, 3).unwrap();
+            let t = Table::new(1 << 20, value_bytes, &Common::of_seed(3)).unwrap();
             let mut touches = Latency::new();
             t.fill(&mut touches);
             assert_eq!(t.verify().unwrap(), (1 << 20) / value_bytes, "{value_bytes}");
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn a_changed_word_a_lost_key_and_a_stale_version_are_found() {
-        let t = Table::new(1 << 16, 1024, 3).unwrap();
+        let t = Table::new(1 << 16, 1024, &Common::of_seed(3)).unwrap();
         t.fill(&mut Latency::new());
         t.slab.words()[5].fetch_xor(1, Relaxed);
         assert!(t.verify().unwrap_err().to_string().contains("word 5"));
@@ -229,7 +229,10 @@ mod tests {
     #[test]
     fn value_sizes_that_make_no_sense_are_wrong_usage() {
         for bad in [0, 16, 33, 1 << 30] {
-            assert_eq!(Table::new(1 << 20, bad, 1).unwrap_err().exit_code(), 2);
+            assert_eq!(
+                Table::new(1 << 20, bad, &Common::of_seed(1)).unwrap_err().exit_code(),
+                2
+            );
         }
     }
 }
