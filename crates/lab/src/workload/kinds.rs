@@ -314,6 +314,10 @@ pub fn run(o: &Options) -> Result<(), WorkloadError> {
         }
     }
     drop(held);
+    {
+        let _pause = hot.pause();
+        layout.check(hot.mark(), false).map_err(WorkloadError::Corrupt)?;
+    }
     event(
         "result",
         json!({"sweeps": hot.sweeps(), "longest_gap_ns": hot.longest_gap_ns()}),

@@ -160,8 +160,12 @@ impl Worker<'_> {
     }
 
     fn verify(&self, area: &Area) -> Result<(), Trouble> {
+        self.verify_range(area, 0..area.len())
+    }
+
+    fn verify_range(&self, area: &Area, range: std::ops::Range<usize>) -> Result<(), Trouble> {
         let pages = area
-            .verify(0..area.len())
+            .verify(range)
             .map_err(|w| Trouble::Corrupt(self.describe(area, &w)))?;
         self.shared.verified_pages.fetch_add(pages, Relaxed);
         Ok(())
@@ -274,7 +278,11 @@ impl Worker<'_> {
                 let area = self.areas.swap_remove(at);
                 self.areas.extend(area.unmap(range));
             }
-            "write" => area.write(range, random),
+            "write" => {
+                // A write must not hide a corruption.
+                self.verify_range(&self.areas[at], range.clone())?;
+                self.areas[at].write(range, random);
+            }
             "verify" => self.verify(&self.areas[at])?,
             "protect-none" => area.protect(range, Protection::None)?,
             "protect-read" => area.protect(range, Protection::Read)?,

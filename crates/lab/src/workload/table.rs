@@ -144,11 +144,12 @@ impl Table {
         content::fill(&words[HEAD..], Self::value_seed(key, version));
     }
 
-    /// Writes a new version of the value of `key`.
+    /// Writes a new version of the value of `key`, after a check of the old one: a write must not hide a corruption.
     ///
     /// # Errors
-    /// When the index is corrupt.
+    /// When index or value are corrupt.
     pub fn put(&self, key: u64) -> Result<(), WorkloadError> {
+        self.get(key, 1)?;
         let at = self.find(key)?;
         let version = self.slab.words()[at * self.words_per_value + 1].load(Relaxed);
         self.write(at, key, version + 1);
