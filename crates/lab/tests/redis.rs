@@ -101,7 +101,9 @@ fn an_open_loop_keeps_its_rate_and_a_stall_is_charged_to_every_request_that_wait
     stall.join().unwrap();
     // 300 ms of 1 s: 600 of 2000 requests waited, so the 90th percentile must show it.
     assert!(stalled.latency.p90_ns > 50_000_000, "{stalled:?}");
-    assert!(load::closed_loop(&mut c, &keys, 16, 0.3, 1).unwrap().requests > 100);
+    let closed = load::closed_loop(&mut c, &keys, 16, 0.3, 1).unwrap();
+    assert!(closed.requests > 100);
+    eprintln!("quiet {quiet:?}\nstalled {stalled:?}\nclosed {closed:?}");
 }
 
 fn redis_eval(c: &mut mega_lab::redis::Connection, script: &str) {
