@@ -100,6 +100,25 @@ fn put_off(waiting: &mut Waiting, action: &Action, why: Deferred) {
     *waiting.entry((action.process.pid, action.kind, why)).or_default() += 1;
 }
 
+/// Lets processes take turns among actions that are worth the same, so that scarce memory goes to all of them.
+fn take_turns(actions: &mut [Action], worth: impl Fn(&Action) -> f64) {
+    for equals in actions.chunk_by_mut(|a, b| worth(a) == worth(b)) {
+        let mut turns: BTreeMap<ProcessId, usize> = BTreeMap::new();
+        let mut order: Vec<_> = equals
+            .iter()
+            .map(|action| {
+                let turn = turns.entry(action.process).or_default();
+                *turn += 1;
+                (*turn, *action)
+            })
+            .collect();
+        order.sort_by_key(|(turn, action)| (*turn, action.process));
+        for (place, (_, action)) in equals.iter_mut().zip(order) {
+            *place = action;
+        }
+    }
+}
+
 /// The loop: a policy, a host, and what has to be remembered between scans.
 pub struct Control<'a, H> {
     host: &'a mut H,
@@ -383,6 +402,7 @@ impl<'a, H: Host> Control<'a, H> {
             f64::from(action.benefit.0) / cost.max(1e-6)
         };
         actions.sort_by(|a, b| worth(b).total_cmp(&worth(a)).then(a.region.cmp(&b.region)));
+        take_turns(&mut actions, worth);
         let room = self.room_until(next);
         let mut memory = MemoryRoom::new(&self.settings.budget, &snapshot.machine);
         let mut queues: BTreeMap<ProcessId, Vec<Action>> = BTreeMap::new();
