@@ -1,0 +1,201 @@
+//! The loaded BPF object: its one shared value, its links by task, and running it once.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::mem::size_of;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
+use std::sync::{Mutex, Once};
+
+use libbpf_rs::{MapCore, ObjectBuilder, PrintLevel};
+
+use super::intf::*;
+use super::raw::{self, Mapping};
+use super::ScanError;
+
+static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/scan.bpf.o"));
+
+/// Links kept open; the least recently used one makes room.
+const LINKS_MAX: usize = 256;
+
+/// libbpf's last complaints, newest last.
+static COMPLAINTS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+fn keep_complaint(_level: PrintLevel, text: String) {
+    let mut kept = COMPLAINTS.lock().unwrap_or_else(|e| e.into_inner());
+    if kept.len() >= 8 {
+        kept.remove(0);
+    }
+    // A verifier log says why in its last lines.
+    let lines: Vec<&str> = text.trim().lines().collect();
+    kept.push(lines[lines.len().saturating_sub(4)..].join(" / "));
+}
+
+fn complaints() -> String {
+    let kept = COMPLAINTS.lock().unwrap_or_else(|e| e.into_inner());
+    kept.iter().rev().take(3).rev().cloned().collect::<Vec<_>>().join("; ")
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Program {
+    Task,
+    Vma,
+}
+
+struct Link {
+    fd: OwnedFd,
+    used: u64,
+}
+
+/// The two programs, loaded, and the memory that they share with us.
+pub(super) struct Object {
+    // Dropping the object closes programs and maps; the mapping may outlive it.
+    object: libbpf_rs::Object,
+    shared: Mapping,
+    links: BTreeMap<(i32, Program), Link>,
+    clock: u64,
+}
+
+// SAFETY: libbpf objects hold no thread-local state; all use is through &mut self.
+unsafe impl Send for Object {}
+
+impl Object {
+    pub(super) fn load() -> Result<Object, ScanError> {
+        let refused = |why: String| ScanError::refused("ebpf", why);
+        if OBJECT.is_empty() {
+            return Err(refused("the page-table reader is for x86-64 only".into()));
+        }
+        if !Path::new("/sys/kernel/btf/vmlinux").exists() {
+            return Err(refused("the kernel has no BTF (/sys/kernel/btf/vmlinux)".into()));
+        }
+        static QUIET: Once = Once::new();
+        QUIET.call_once(|| {
+            libbpf_rs::set_print(Some((PrintLevel::Warn, keep_complaint)));
+        });
+        COMPLAINTS.lock().unwrap_or_else(|e| e.into_inner()).clear();
+        let object = ObjectBuilder::default()
+            .open_memory(OBJECT)
+            .and_then(|open| open.load())
+            .map_err(|e| refused(format!("loading the program (needs CAP_BPF and CAP_PERFMON): {e}: {}", complaints())))?;
+        let map = object.maps().find(|m| m.name() == "mega_shared").ok_or_else(|| refused("no shared map".into()))?;
+        if map.value_size() as usize != size_of::<Shared>() {
+            return Err(refused(format!("shared map of {} bytes, not {}", map.value_size(), size_of::<Shared>())));
+        }
+        let shared = Mapping::shared(map.as_fd(), size_of::<Shared>().next_multiple_of(4096))
+            .map_err(ScanError::io("mapping the BPF map"))?;
+        Ok(Object { object, shared, links: BTreeMap::new(), clock: 0 })
+    }
+
+    /// The shared value. Between runs nobody else touches it.
+    pub(super) fn shared(&mut self) -> &mut Shared {
+        // SAFETY: the mapping is page-aligned, as long as a Shared (checked against the map's value size), lives as
+        // long as self, and is plain integers. The program writes it only within `read` of an iterator in `run`, which
+        // takes &mut self, so no reference is alive then.
+        unsafe { self.shared.base().cast::<Shared>().as_mut() }
+    }
+
+    /// A new iterator over task `tid`, at its beginning.
+    fn iterator(&mut self, tid: i32, program: Program) -> Result<File, ScanError> {
+        self.clock += 1;
+        if !self.links.contains_key(&(tid, program)) {
+            if self.links.len() >= LINKS_MAX {
+                if let Some(oldest) = self.links.iter().min_by_key(|(_, l)| l.used).map(|(k, _)| *k) {
+                    self.links.remove(&oldest);
+                }
+            }
+            let fd = self.attach(tid, program)?;
+            self.links.insert((tid, program), Link { fd, used: 0 });
+        }
+        let link = self.links.get_mut(&(tid, program)).expect("just inserted");
+        link.used = self.clock;
+        // SAFETY: a valid link descriptor; the call only returns a new descriptor.
+        let fd = unsafe { libbpf_sys::bpf_iter_create(link.fd.as_raw_fd()) };
+        Ok(File::from(raw::own_fd(fd).map_err(ScanError::io("opening a BPF iterator"))?))
+    }
+
+    fn attach(&self, tid: i32, program: Program) -> Result<OwnedFd, ScanError> {
+        let name = match program {
+            Program::Task => "mega_task",
+            Program::Vma => "mega_vma",
+        };
+        let program = self.object.progs().find(|p| p.name() == name).ok_or_else(|| ScanError::refused("ebpf", name))?;
+        let tid = u32::try_from(tid).map_err(|_| ScanError::Gone)?;
+        let mut info = libbpf_sys::bpf_iter_link_info::default();
+        info.task.tid = tid;
+        let mut options = libbpf_sys::bpf_link_create_opts {
+            sz: size_of::<libbpf_sys::bpf_link_create_opts>() as _,
+            iter_info: &mut info,
+            iter_info_len: size_of::<libbpf_sys::bpf_iter_link_info>() as u32,
+            ..Default::default()
+        };
+        // SAFETY: a loaded iterator program and options that outlive the call.
+        let fd = unsafe {
+            libbpf_sys::bpf_link_create(program.as_fd().as_raw_fd(), 0, libbpf_sys::BPF_TRACE_ITER, &mut options)
+        };
+        raw::own_fd(fd).map_err(ScanError::io("attaching the BPF iterator (needs Linux 6.1)"))
+    }
+
+    /// Runs the request on a process. `Ok` means that its page tables were there from beginning to end.
+    pub(super) fn run(&mut self, pid: i32) -> Result<Reply, ScanError> {
+        self.on_live_thread(pid, |object, tid| object.run_thread(tid))
+    }
+
+    /// Runs the request on one thread; `None` if it has no memory or is gone.
+    fn run_thread(&mut self, tid: i32) -> Result<Option<Reply>, ScanError> {
+        self.shared().reply = Reply::default();
+        let mut iterator = self.iterator(tid, Program::Task)?;
+        let mut nothing = [0u8; 16];
+        loop {
+            match iterator.read(&mut nothing) {
+                Ok(_) => break,
+                Err(e) if matches!(e.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => continue,
+                Err(e) => return Err(ScanError::io("reading the BPF iterator")(e)),
+            }
+        }
+        let reply = self.shared().reply;
+        match reply.status {
+            STATUS_NOT_RUN | STATUS_NO_MM => {
+                self.links.remove(&(tid, Program::Task));
+                self.links.remove(&(tid, Program::Vma));
+                Ok(None)
+            }
+            STATUS_MM_CHANGED => Err(ScanError::Gone),
+            _ => Ok(Some(reply)),
+        }
+    }
+
+    /// The process's leader, or, if that has exited before its threads, one of them.
+    fn on_live_thread<T>(
+        &mut self,
+        pid: i32,
+        mut run: impl FnMut(&mut Object, i32) -> Result<Option<T>, ScanError>,
+    ) -> Result<T, ScanError> {
+        if pid <= 0 {
+            return Err(ScanError::Gone);
+        }
+        if let Some(done) = run(self, pid)? {
+            return Ok(done);
+        }
+        for tid in super::maps::other_threads(pid) {
+            if let Some(done) = run(self, tid)? {
+                return Ok(done);
+            }
+        }
+        Err(ScanError::Gone)
+    }
+
+    /// The binary VMA records of a process.
+    pub(super) fn vma_records(&mut self, pid: i32) -> Result<Vec<u8>, ScanError> {
+        self.on_live_thread(pid, |object, tid| {
+            let mut bytes = Vec::with_capacity(256 * VMA_RECORD);
+            let mut iterator = object.iterator(tid, Program::Vma)?;
+            iterator.read_to_end(&mut bytes).map_err(ScanError::io("reading the VMA iterator"))?;
+            if bytes.is_empty() {
+                object.links.remove(&(tid, Program::Vma));
+                return Ok(None);
+            }
+            Ok(Some(bytes))
+        })
+    }
+}
