@@ -10,7 +10,8 @@
 //!   counts τ times (the idle memory tax of ESX, which Ingens takes over): `claim = S / (H · (f + τ·(1 − f)))`, with `S` the weight,
 //!   `H` the huge pages held (counting the next one) and `f` the share of them in use. With one process it changes nothing.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
 
 use crate::action::{Action, Expect, Kind, Reason};
 use crate::observe::{Observation, ProcessId, Snapshot};
@@ -166,22 +167,23 @@ fn share_out(actions: &mut [Action], mut held: BTreeMap<ProcessId, Held>, idle_p
         }
     }
     for queue in queues.values_mut() {
-        queue.sort_by_key(|&i| (actions[i].benefit, std::cmp::Reverse(actions[i].region)));
+        queue.sort_by_key(|&i| (actions[i].benefit, Reverse(actions[i].region)));
     }
     let total = queues.values().map(Vec::len).sum::<usize>();
-    for granted in 0..total {
-        let next = queues
-            .iter()
-            .filter(|(_, queue)| !queue.is_empty())
-            .map(|(id, _)| (claim(held[id], idle_penalty), *id))
-            .max_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)));
-        let Some((_, id)) = next else { break };
-        if let Some(i) = queues.get_mut(&id).and_then(Vec::pop) {
-            // Any falling sequence within a region's worth does: only the order counts, and it stays comparable with demotions.
-            let rank = (total - granted) as u64 * u64::from(REGION_PAGES) / total as u64;
-            actions[i].benefit = BasePages(rank as u32);
-        }
+    // Positive numbers compare as their bits do.
+    let bid = |held: &BTreeMap<ProcessId, Held>, id: ProcessId| (claim(held[&id], idle_penalty).to_bits(), Reverse(id));
+    let mut bids: BinaryHeap<_> = queues.keys().map(|id| bid(&held, *id)).collect();
+    let mut granted = 0;
+    while let Some((_, Reverse(id))) = bids.pop() {
+        let Some(i) = queues.get_mut(&id).and_then(Vec::pop) else {
+            continue;
+        };
+        // Any falling sequence within a region's worth does: only the order counts, and it stays comparable with demotions.
+        let rank = (total - granted) as u64 * u64::from(REGION_PAGES) / total as u64;
+        actions[i].benefit = BasePages(rank as u32);
+        granted += 1;
         held.entry(id).or_default().huge += 1;
+        bids.push(bid(&held, id));
     }
 }
 
