@@ -43,9 +43,14 @@ impl Stat {
         self.flags & PF_KTHREAD != 0
     }
 
-    /// This thread is over. Its process is over only if no other thread lives: look at a pidfd.
+    /// This thread is over. Its process need not be: other threads may live on.
     pub fn is_zombie(&self) -> bool {
         matches!(self.state, 'Z' | 'X' | 'x')
+    }
+
+    /// The whole process is over, and only waits for its parent to ask for its status.
+    pub fn is_over(&self) -> bool {
+        self.is_zombie() && self.threads <= 1
     }
 }
 
