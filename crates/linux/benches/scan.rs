@@ -37,8 +37,18 @@ impl Memory {
         };
         assert_ne!(base, libc::MAP_FAILED);
         let start = (base as u64).next_multiple_of(REGION_BYTES);
-        let memory = Memory { range: ScanRange { start, end: start + len, young: false } };
-        memory.advise(if huge { libc::MADV_HUGEPAGE } else { libc::MADV_NOHUGEPAGE });
+        let memory = Memory {
+            range: ScanRange {
+                start,
+                end: start + len,
+                young: false,
+            },
+        };
+        memory.advise(if huge {
+            libc::MADV_HUGEPAGE
+        } else {
+            libc::MADV_NOHUGEPAGE
+        });
         memory.touch();
         memory
     }
@@ -58,15 +68,24 @@ impl Memory {
     }
 
     fn with_young(&self) -> ScanRange {
-        ScanRange { young: true, ..self.range }
+        ScanRange {
+            young: true,
+            ..self.range
+        }
     }
 }
 
 fn scan(c: &mut Criterion) {
-    let gigabytes = std::env::var("MEGA_BENCH_GB").ok().and_then(|s| s.parse().ok()).unwrap_or(2);
+    let gigabytes = std::env::var("MEGA_BENCH_GB")
+        .ok()
+        .and_then(|s| s.parse().ok())
+        .unwrap_or(2);
     let pid = std::process::id() as i32;
     let mut group = c.benchmark_group("scan");
-    group.throughput(Throughput::Elements(gigabytes)).sample_size(20).measurement_time(Duration::from_secs(3));
+    group
+        .throughput(Throughput::Elements(gigabytes))
+        .sample_size(20)
+        .measurement_time(Duration::from_secs(3));
     for kind in ["base", "huge"] {
         let memory = Memory::new(gigabytes, kind == "huge");
         for name in ["ebpf", "pagemap_scan", "pagemap"] {
@@ -82,7 +101,9 @@ fn scan(c: &mut Criterion) {
                 group.bench_function(BenchmarkId::new(format!("{name}{label}"), kind), |b| {
                     b.iter(|| {
                         found.clear();
-                        scanner.scan(pid, &[range], &mut found).expect("a scan of our own memory");
+                        scanner
+                            .scan(pid, &[range], &mut found)
+                            .expect("a scan of our own memory");
                     });
                 });
                 assert_eq!(found.len() as u64, gigabytes * 512, "every region is found");

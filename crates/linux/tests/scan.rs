@@ -1,6 +1,7 @@
 //! The scanners against memory whose state we know. Needs root; a test that cannot run says why.
 
 use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use mega_linux::scan::{
@@ -14,6 +15,12 @@ const MADV_COLLAPSE: i32 = 25;
 
 fn me() -> i32 {
     std::process::id() as i32
+}
+
+/// A fork write-protects the memory of all tests, so they take turns.
+fn alone() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(|e| e.into_inner())
 }
 
 fn scanner(name: &str) -> Option<Box<dyn Scanner>> {
@@ -36,12 +43,21 @@ struct Memory {
 impl Memory {
     fn new(regions: u64) -> Memory {
         let len = ((regions + 1) * REGION_BYTES) as usize;
-        let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        let (prot, flags) = (
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+        );
         // SAFETY: new memory at an address of the kernel's choice.
         let at = unsafe { libc::mmap(std::ptr::null_mut(), len, prot, flags, -1, 0) };
         assert_ne!(at, libc::MAP_FAILED);
-        let memory = Memory { base: (at as u64).next_multiple_of(REGION_BYTES), regions, mapped: (at as u64, len) };
-        memory.advise(0, regions, libc::MADV_NOHUGEPAGE).expect("MADV_NOHUGEPAGE");
+        let memory = Memory {
+            base: (at as u64).next_multiple_of(REGION_BYTES),
+            regions,
+            mapped: (at as u64, len),
+        };
+        memory
+            .advise(0, regions, libc::MADV_NOHUGEPAGE)
+            .expect("MADV_NOHUGEPAGE");
         memory
     }
 
@@ -72,18 +88,26 @@ impl Memory {
     }
 
     fn collapse(&self, region: u64) -> bool {
-        let done = self.advise(region, 1, libc::MADV_HUGEPAGE).and_then(|()| self.advise(region, 1, MADV_COLLAPSE));
+        let done = self
+            .advise(region, 1, libc::MADV_HUGEPAGE)
+            .and_then(|()| self.advise(region, 1, MADV_COLLAPSE));
         done.map_err(|e| eprintln!("SKIPPED: no huge page: {e}")).is_ok()
     }
 
     fn range(&self) -> ScanRange {
-        ScanRange { start: self.base, end: self.region(self.regions), young: true }
+        ScanRange {
+            start: self.base,
+            end: self.region(self.regions),
+            young: true,
+        }
     }
 
     fn scan(&self, scanner: &mut dyn Scanner, pid: i32) -> BTreeMap<u64, RegionScan> {
         let mut out = Vec::new();
         scanner.scan(pid, &[self.range()], &mut out).expect("a scan");
-        out.into_iter().map(|r| ((r.address - self.base) / REGION_BYTES, r)).collect()
+        out.into_iter()
+            .map(|r| ((r.address - self.base) / REGION_BYTES, r))
+            .collect()
     }
 }
 
@@ -151,6 +175,7 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
 
 #[test]
 fn every_touched_page_is_found_and_no_other() {
+    let _alone = alone();
     let Some(mut ebpf) = scanner("ebpf") else { return };
     const REGIONS: u64 = 12;
     for seed in [1, 2] {
@@ -168,7 +193,10 @@ fn every_touched_page_is_found_and_no_other() {
             let mut touched = vec![[false; 512]; REGIONS as usize];
             for region in 0..REGIONS {
                 // Region 0 stays empty, region 1 full, the others anything between.
-                let share = [0, 100].get(region as usize).copied().unwrap_or(random.next_u32() % 101);
+                let share = [0, 100]
+                    .get(region as usize)
+                    .copied()
+                    .unwrap_or(random.next_u32() % 101);
                 for page in 0..512u64 {
                     let (r, p) = (region as usize, page as usize);
                     if random.next_u32() % 100 >= share {
@@ -206,7 +234,13 @@ fn every_touched_page_is_found_and_no_other() {
                 };
                 assert_eq!(
                     [found.mapped, found.accessed, found.dirty, found.zero, found.swapped],
-                    [count(&map.mapped), count(&map.accessed), count(&map.dirty), count(&map.zero), 0],
+                    [
+                        count(&map.mapped),
+                        count(&map.accessed),
+                        count(&map.dirty),
+                        count(&map.zero),
+                        0
+                    ],
                     "counts and map of region {region} differ"
                 );
                 assert!(!found.is_huge() && !found.flags.contains(RegionFlags::RACED));
@@ -217,6 +251,7 @@ fn every_touched_page_is_found_and_no_other() {
 
 #[test]
 fn all_scanners_agree_on_mapped_zero_and_huge() {
+    let _alone = alone();
     let memory = Memory::new(6);
     for page in 0..512 {
         memory.write(0, page);
@@ -239,11 +274,17 @@ fn all_scanners_agree_on_mapped_zero_and_huge() {
             .into_iter()
             .map(|(i, r)| (i, r.mapped, r.zero, r.swapped, r.is_huge()))
             .collect();
-        let maps: Vec<PageMap> =
-            (0..6).map(|i| scanner.page_map(me(), memory.region(i)).expect("a page map")).collect();
+        let maps: Vec<PageMap> = (0..6)
+            .map(|i| scanner.page_map(me(), memory.region(i)).expect("a page map"))
+            .collect();
         let mut contents = Vec::new();
-        scanner.zero_filled(me(), &[memory.region(0), memory.region(4)], &mut contents).expect("contents");
-        assert_eq!(contents[0].checked, 0, "{name}: a base-mapped region has no huge page to look into");
+        scanner
+            .zero_filled(me(), &[memory.region(0), memory.region(4)], &mut contents)
+            .expect("contents");
+        assert_eq!(
+            contents[0].checked, 0,
+            "{name}: a base-mapped region has no huge page to look into"
+        );
         assert_eq!(contents[1].checked, if huge { 512 } else { 0 }, "{name}");
         all.push((name, seen, maps.iter().map(|m| (m.mapped, m.zero)).collect::<Vec<_>>()));
     }
@@ -262,6 +303,7 @@ fn all_scanners_agree_on_mapped_zero_and_huge() {
 
 #[test]
 fn contents_are_exact_and_reading_them_sets_no_accessed_bit() {
+    let _alone = alone();
     let memory = Memory::new(2);
     for page in 0..512 {
         memory.write(0, page);
@@ -285,11 +327,21 @@ fn contents_are_exact_and_reading_them_sets_no_accessed_bit() {
         memory.advise(0, 2, libc::MADV_COLD).expect("MADV_COLD");
         let mut contents = Vec::new();
         scanner.zero_filled(me(), &addresses, &mut contents).expect("contents");
-        let found: Vec<_> = contents.iter().map(|c| (c.address, c.zero_filled, c.checked, c.raced)).collect();
-        assert_eq!(found, [(addresses[0], 100, 512, false), (addresses[1], 0, 512, false)], "{name}");
+        let found: Vec<_> = contents
+            .iter()
+            .map(|c| (c.address, c.zero_filled, c.checked, c.raced))
+            .collect();
+        assert_eq!(
+            found,
+            [(addresses[0], 100, 512, false), (addresses[1], 0, 512, false)],
+            "{name}"
+        );
         if name == "ebpf" {
             let seen = memory.scan(scanner.as_mut(), me());
-            assert!(seen.values().all(|r| r.is_huge() && r.accessed == 0), "reading raised accessed: {seen:?}");
+            assert!(
+                seen.values().all(|r| r.is_huge() && r.accessed == 0),
+                "reading raised accessed: {seen:?}"
+            );
             memory.read(0, 7);
             assert_eq!(memory.scan(scanner.as_mut(), me())[&0].accessed, 512, "a touch is seen");
             let times: Vec<_> = contents.iter().map(|c| c.time_ns).collect();
@@ -300,6 +352,7 @@ fn contents_are_exact_and_reading_them_sets_no_accessed_bit() {
 
 #[test]
 fn pages_shared_by_fork_are_counted_until_written_or_the_child_ends() {
+    let _alone = alone();
     for name in ["ebpf", "pagemap_scan", "pagemap"] {
         let Some(mut scanner) = scanner(name) else { continue };
         let memory = Memory::new(1);
@@ -308,9 +361,17 @@ fn pages_shared_by_fork_are_counted_until_written_or_the_child_ends() {
         }
         memory.read(0, 400); // the zero page is shared by everybody and does not count
         let address = memory.region(0);
-        assert_eq!(scanner.fork_shared(me(), address).unwrap(), 0, "{name}: before the fork");
+        assert_eq!(
+            scanner.fork_shared(me(), address).unwrap(),
+            0,
+            "{name}: before the fork"
+        );
         let child = Child::fork(|| {});
-        assert_eq!(scanner.fork_shared(me(), address).unwrap(), 300, "{name}: after the fork");
+        assert_eq!(
+            scanner.fork_shared(me(), address).unwrap(),
+            300,
+            "{name}: after the fork"
+        );
         if name == "ebpf" {
             let seen = memory.scan(scanner.as_mut(), me())[&0];
             assert!(seen.flags.contains(RegionFlags::SHARED), "{seen:?}");
@@ -319,10 +380,16 @@ fn pages_shared_by_fork_are_counted_until_written_or_the_child_ends() {
         for page in 0..50 {
             memory.write(0, page);
         }
-        assert_eq!(scanner.fork_shared(me(), address).unwrap(), 250, "{name}: after 50 writes");
+        assert_eq!(
+            scanner.fork_shared(me(), address).unwrap(),
+            250,
+            "{name}: after 50 writes"
+        );
         drop(child);
         // Other tests fork too, and their children share the pages until they end.
-        until("sharing ends with the child", || scanner.fork_shared(me(), address).unwrap() == 0);
+        until("sharing ends with the child", || {
+            scanner.fork_shared(me(), address).unwrap() == 0
+        });
         if name == "ebpf" {
             let seen = memory.scan(scanner.as_mut(), me())[&0];
             assert!(!seen.flags.contains(RegionFlags::SHARED), "{seen:?}");
@@ -332,20 +399,32 @@ fn pages_shared_by_fork_are_counted_until_written_or_the_child_ends() {
 
 #[test]
 fn pages_without_access_rights_are_still_mapped() {
+    let _alone = alone();
     let Some(mut ebpf) = scanner("ebpf") else { return };
     let memory = Memory::new(1);
     for page in 0..512 {
         memory.write(0, page);
     }
     // SAFETY: a part of our own mapping, not touched until it is writable again.
-    unsafe { libc::mprotect((memory.base + 64 * PAGE) as *mut libc::c_void, (100 * PAGE) as usize, libc::PROT_NONE) };
+    unsafe {
+        libc::mprotect(
+            (memory.base + 64 * PAGE) as *mut libc::c_void,
+            (100 * PAGE) as usize,
+            libc::PROT_NONE,
+        )
+    };
     let seen = memory.scan(ebpf.as_mut(), me())[&0];
-    assert_eq!((seen.mapped, seen.swapped, seen.zero, seen.accessed), (512, 0, 0, 512), "{seen:?}");
+    assert_eq!(
+        (seen.mapped, seen.swapped, seen.zero, seen.accessed),
+        (512, 0, 0, 512),
+        "{seen:?}"
+    );
     assert_eq!(count(&ebpf.page_map(me(), memory.base).unwrap().mapped), 512);
 }
 
 #[test]
 fn a_hundred_mappings_are_listed_and_scanned() {
+    let _alone = alone();
     let Some(mut ebpf) = scanner("ebpf") else { return };
     let memory = Memory::new(200);
     // Every other region read-only: 200 mappings that cannot merge.
@@ -353,7 +432,11 @@ fn a_hundred_mappings_are_listed_and_scanned() {
         memory.write(region, region);
         // SAFETY: our own memory, only read from now on.
         unsafe {
-            libc::mprotect(memory.region(region) as *mut libc::c_void, REGION_BYTES as usize, libc::PROT_READ);
+            libc::mprotect(
+                memory.region(region) as *mut libc::c_void,
+                REGION_BYTES as usize,
+                libc::PROT_READ,
+            );
         }
     }
     memory.advise(0, 1, libc::MADV_HUGEPAGE).expect("MADV_HUGEPAGE");
@@ -361,18 +444,32 @@ fn a_hundred_mappings_are_listed_and_scanned() {
     for name in ["ebpf", "pagemap"] {
         let Some(mut scanner) = scanner(name) else { continue };
         let vmas = scanner.vmas(me()).expect("VMAs");
-        let ours: Vec<RawVma> =
-            vmas.into_iter().filter(|v| v.start >= memory.base && v.end <= memory.region(199)).collect();
+        let ours: Vec<RawVma> = vmas
+            .into_iter()
+            .filter(|v| v.start >= memory.base && v.end <= memory.region(199))
+            .collect();
         assert_eq!(ours.len(), 199, "{name}");
         let known = RawVma::READ | RawVma::WRITE | RawVma::HUGEPAGE | RawVma::NOHUGEPAGE | RawVma::SHARED;
         assert!(ours.iter().all(|v| v.kind == VmaKind::Anonymous));
         assert_eq!(ours[0].vm_flags & known, RawVma::READ | RawVma::HUGEPAGE, "{name}");
-        assert_eq!(ours[1].vm_flags & known, RawVma::READ | RawVma::WRITE | RawVma::NOHUGEPAGE, "{name}");
-        lists.push(ours.iter().map(|v| (v.start, v.end, v.vm_flags & known)).collect::<Vec<_>>());
+        assert_eq!(
+            ours[1].vm_flags & known,
+            RawVma::READ | RawVma::WRITE | RawVma::NOHUGEPAGE,
+            "{name}"
+        );
+        lists.push(
+            ours.iter()
+                .map(|v| (v.start, v.end, v.vm_flags & known))
+                .collect::<Vec<_>>(),
+        );
     }
     assert!(lists.windows(2).all(|w| w[0] == w[1]));
     let ranges: Vec<ScanRange> = (0..200)
-        .map(|i| ScanRange { start: memory.region(i), end: memory.region(i + 1), young: i % 3 == 0 })
+        .map(|i| ScanRange {
+            start: memory.region(i),
+            end: memory.region(i + 1),
+            young: i % 3 == 0,
+        })
         .collect();
     let mut out = Vec::new();
     ebpf.scan(me(), &ranges, &mut out).expect("a scan");
@@ -384,34 +481,55 @@ fn a_hundred_mappings_are_listed_and_scanned() {
 
 #[test]
 fn more_ranges_and_regions_than_one_read_takes_are_all_scanned() {
+    let _alone = alone();
     let Some(mut ebpf) = scanner("ebpf") else { return };
     let memory = Memory::new(1500);
     for region in 0..1500 {
         memory.write(region, region % 512);
     }
     for young in [false, true] {
-        let whole = [ScanRange { young, ..memory.range() }];
+        let whole = [ScanRange {
+            young,
+            ..memory.range()
+        }];
         let single: Vec<ScanRange> = (0..1500)
-            .map(|i| ScanRange { start: memory.region(i), end: memory.region(i + 1), young })
+            .map(|i| ScanRange {
+                start: memory.region(i),
+                end: memory.region(i + 1),
+                young,
+            })
             .collect();
         for ranges in [&whole[..], &single[..]] {
             let mut out = Vec::new();
             ebpf.scan(me(), ranges, &mut out).expect("a scan");
             assert_eq!(out.len(), 1500);
-            assert!(out.iter().zip(0..).all(|(r, i)| r.address == memory.region(i) && r.mapped == 1));
+            assert!(out
+                .iter()
+                .zip(0..)
+                .all(|(r, i)| r.address == memory.region(i) && r.mapped == 1));
         }
     }
     // Nearly all of the address space is empty, and skipped by gigabytes and half terabytes.
-    let all = ScanRange { start: 0, end: 1 << 47, young: false };
+    let all = ScanRange {
+        start: 0,
+        end: 1 << 47,
+        young: false,
+    };
     let mut out = Vec::new();
     let begin = Instant::now();
     ebpf.scan(me(), &[all], &mut out).expect("a scan of everything");
     eprintln!("all 128 TB took {:?} for {} regions", begin.elapsed(), out.len());
-    assert!(out.iter().filter(|r| r.address >= memory.base && r.address < memory.region(1500)).count() == 1500);
+    assert!(
+        out.iter()
+            .filter(|r| r.address >= memory.base && r.address < memory.region(1500))
+            .count()
+            == 1500
+    );
 }
 
 #[test]
 fn a_process_that_dies_is_gone_for_every_scanner() {
+    let _alone = alone();
     for name in ["ebpf", "pagemap_scan", "pagemap"] {
         let Some(mut scanner) = scanner(name) else { continue };
         let memory = Memory::new(64);
@@ -440,7 +558,10 @@ fn a_process_that_dies_is_gone_for_every_scanner() {
         assert!(scans > 0);
         thread.join().unwrap();
         // Now a zombie, then nothing at all.
-        assert!(matches!(scanner.page_map(child.0, memory.base), Err(ScanError::Gone)), "{name}: zombie");
+        assert!(
+            matches!(scanner.page_map(child.0, memory.base), Err(ScanError::Gone)),
+            "{name}: zombie"
+        );
         assert!(matches!(scanner.vmas(child.0), Err(ScanError::Gone)), "{name}: zombie");
         child.reap();
         for pid in [child.0, 0, -1, i32::MAX] {
@@ -460,6 +581,7 @@ extern "C" fn wait_for_ever(_: *mut libc::c_void) -> *mut libc::c_void {
 
 #[test]
 fn a_process_whose_leader_has_exited_is_scanned_through_its_threads() {
+    let _alone = alone();
     let memory = Memory::new(2);
     (0..512).for_each(|page| memory.write(1, page));
     let child = Child::fork(|| {
@@ -471,17 +593,28 @@ fn a_process_whose_leader_has_exited_is_scanned_through_its_threads() {
         }
     });
     let stat = format!("/proc/{}/stat", child.0);
-    until("the leader exits", || std::fs::read_to_string(&stat).unwrap().contains(") Z "));
+    until("the leader exits", || {
+        std::fs::read_to_string(&stat).unwrap().contains(") Z ")
+    });
     for name in ["ebpf", "pagemap_scan", "pagemap"] {
         let Some(mut scanner) = scanner(name) else { continue };
         let seen = memory.scan(scanner.as_mut(), child.0);
-        assert_eq!(seen.iter().map(|(i, r)| (*i, r.mapped)).collect::<Vec<_>>(), [(1, 512)], "{name}");
-        assert!(scanner.vmas(child.0).expect("VMAs").iter().any(|v| v.start <= memory.base && v.end > memory.base));
+        assert_eq!(
+            seen.iter().map(|(i, r)| (*i, r.mapped)).collect::<Vec<_>>(),
+            [(1, 512)],
+            "{name}"
+        );
+        assert!(scanner
+            .vmas(child.0)
+            .expect("VMAs")
+            .iter()
+            .any(|v| v.start <= memory.base && v.end > memory.base));
     }
 }
 
 #[test]
 fn a_storm_of_munmap_and_fork_does_not_fail_a_scan() {
+    let _alone = alone();
     let Some(mut ebpf) = scanner("ebpf") else { return };
     let memory = Memory::new(32);
     let (base, regions) = (memory.base, memory.regions);
@@ -490,14 +623,19 @@ fn a_storm_of_munmap_and_fork_does_not_fail_a_scan() {
             let at = (base + region * REGION_BYTES) as *mut libc::c_void;
             // SAFETY: the child's own copy of the memory, which nothing else uses; the grandchild ends at once.
             unsafe {
-                (0..512).step_by(3).for_each(|page| at.cast::<u8>().add(page * 4096).write_volatile(1));
+                (0..512)
+                    .step_by(3)
+                    .for_each(|page| at.cast::<u8>().add(page * 4096).write_volatile(1));
                 if region % 8 == 0 {
                     match libc::fork() {
                         0 => libc::_exit(0),
                         pid => libc::waitpid(pid, std::ptr::null_mut(), 0),
                     };
                 }
-                let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+                let (prot, flags) = (
+                    libc::PROT_READ | libc::PROT_WRITE,
+                    libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                );
                 libc::munmap(at, REGION_BYTES as usize);
                 libc::mmap(at, REGION_BYTES as usize, prot, flags | libc::MAP_FIXED, -1, 0);
                 libc::madvise(at, REGION_BYTES as usize, libc::MADV_HUGEPAGE);
@@ -510,9 +648,15 @@ fn a_storm_of_munmap_and_fork_does_not_fail_a_scan() {
         found += seen.len();
         raced += seen.values().filter(|r| r.flags.contains(RegionFlags::RACED)).count();
         ebpf.page_map(child.0, memory.region(scans % 32)).expect("a page map");
-        ebpf.zero_filled(child.0, &[memory.region(scans % 32)], &mut Vec::new()).expect("contents");
-        ebpf.fork_shared(child.0, memory.region(scans % 32)).expect("fork_shared");
-        assert!(ebpf.vmas(child.0).expect("VMAs").windows(2).all(|w| w[0].end <= w[1].start));
+        ebpf.zero_filled(child.0, &[memory.region(scans % 32)], &mut Vec::new())
+            .expect("contents");
+        ebpf.fork_shared(child.0, memory.region(scans % 32))
+            .expect("fork_shared");
+        assert!(ebpf
+            .vmas(child.0)
+            .expect("VMAs")
+            .windows(2)
+            .all(|w| w[0].end <= w[1].start));
         scans += 1;
     }
     eprintln!("{scans} scans, {found} regions, {raced} raced");
@@ -521,16 +665,33 @@ fn a_storm_of_munmap_and_fork_does_not_fail_a_scan() {
 
 #[test]
 fn wrong_requests_are_refused() {
-    assert!(matches!(choose(Preference::Only("magic")), Err(ScanError::Refused { .. })));
+    let _alone = alone();
+    assert!(matches!(
+        choose(Preference::Only("magic")),
+        Err(ScanError::Refused { .. })
+    ));
     for name in ["ebpf", "pagemap_scan", "pagemap"] {
         let Some(mut scanner) = scanner(name) else { continue };
-        for (start, end) in [(4096, REGION_BYTES), (2 * REGION_BYTES, REGION_BYTES), (0, !(REGION_BYTES - 1))] {
-            let range = ScanRange { start, end, young: false };
-            assert!(scanner.scan(me(), &[range], &mut Vec::new()).is_err(), "{name}: {range:?}");
+        for (start, end) in [
+            (4096, REGION_BYTES),
+            (2 * REGION_BYTES, REGION_BYTES),
+            (0, !(REGION_BYTES - 1)),
+        ] {
+            let range = ScanRange {
+                start,
+                end,
+                young: false,
+            };
+            assert!(
+                scanner.scan(me(), &[range], &mut Vec::new()).is_err(),
+                "{name}: {range:?}"
+            );
         }
         for address in [8, u64::MAX, !(REGION_BYTES - 1)] {
             assert!(scanner.page_map(me(), address).is_err(), "{name}: {address:#x}");
         }
-        scanner.scan(me(), &[], &mut Vec::new()).expect("no ranges, nothing to do");
+        scanner
+            .scan(me(), &[], &mut Vec::new())
+            .expect("no ranges, nothing to do");
     }
 }

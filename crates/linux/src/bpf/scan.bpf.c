@@ -34,6 +34,8 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 #define PSE 0x80UL
 #define PROTNONE 0x100UL
 #define SPECIAL 0x200UL
+/* From 6.6 a write-protected entry keeps D here: RW clear with D set is a shadow stack. */
+#define SAVED_DIRTY_AT 58
 
 #define REGION_SIZE (1UL << 21)
 #define GB_SHIFT 30
@@ -301,7 +303,8 @@ PASS __u64 mega_sum_odd(void)
 	return sum;
 }
 
-PASS __u64 mega_zero_pages(void)
+/* What only write-protected entries can be: the zero page, or saved dirty (times 2^16). */
+PASS __u64 mega_protected_pages(void)
 {
 	struct mega_shared *s = shared();
 	struct scratch *t = scratch();
@@ -313,8 +316,10 @@ PASS __u64 mega_zero_pages(void)
 	zero = s->machine.zero_entry | P;
 #pragma clang loop unroll_count(8)
 	for (int i = 0; i < 512; i++) {
-		__u64 differs = (t->pte[i] & mask) ^ zero;
+		__u64 v = t->pte[i];
+		__u64 differs = (v & mask) ^ zero;
 
+		n += ((v | v >> 8) & ~(v >> 1) & v >> SAVED_DIRTY_AT & 1) << 16;
 		asm volatile("" : "+r"(differs));
 		n += (differs - 1) >> 63; /* the top bit is not in the mask */
 	}
@@ -377,7 +382,7 @@ PASS __u64 mega_any_bits(void)
 static __always_inline void count_table(struct mega_shared *s, struct mega_region *r,
 					bool young)
 {
-	__u64 sum = mega_sum(), mapped, accessed, zero = 0, swapped = 0;
+	__u64 sum = mega_sum(), mapped, accessed, dirty, zero = 0, swapped = 0;
 
 	/* Swap entries have garbage in the lanes, so sum again without them. */
 	if (LANE_P(sum) != 512 && mega_any_odd()) {
@@ -386,13 +391,18 @@ static __always_inline void count_table(struct mega_shared *s, struct mega_regio
 	}
 	mapped = LANE_P(sum);
 	accessed = LANE_A(sum);
-	if (LANE_RW(sum) != mapped)
-		zero = mega_zero_pages();
+	dirty = LANE_D(sum);
+	if (LANE_RW(sum) != mapped) {
+		__u64 protected = mega_protected_pages();
+
+		zero = protected & 0xffff;
+		dirty += protected >> 16;
+	}
 	if (young && accessed < mapped)
 		accessed += mega_young_pages();
 	r->mapped = mapped;
 	r->accessed = accessed;
-	r->dirty = LANE_D(sum);
+	r->dirty = dirty;
 	r->write_protected = mapped - LANE_RW(sum);
 	r->zero = zero;
 	r->swapped = swapped;
@@ -410,7 +420,7 @@ static __always_inline void count_leaf(struct mega_shared *s, struct mega_region
 	r->mapped = 512;
 	r->zero = zero ? 512 : 0;
 	r->accessed = e & A ? 512 : 0;
-	r->dirty = e & D ? 512 : 0;
+	r->dirty = e & (D | 1UL << SAVED_DIRTY_AT) ? 512 : 0;
 	r->write_protected = e & RW ? 0 : 512;
 	r->flags |= MEGA_HUGE;
 	if (!usable || zero)
@@ -556,7 +566,7 @@ static long map_word(__u32 w, void *ctx)
 
 		mapped |= here << b;
 		accessed |= (here & (v >> 5)) << b;
-		dirty |= (here & (v >> 6)) << b;
+		dirty |= (here & (v >> 6 | v >> SAVED_DIRTY_AT)) << b;
 		if ((v & mask) == zero_entry)
 			zero |= 1UL << b;
 		if (young && (v & (P | A | SPECIAL)) == P)

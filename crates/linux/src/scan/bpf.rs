@@ -45,7 +45,13 @@ impl BpfScanner {
     /// Loads the program, finds the kernel's tables and compares what it sees of our own memory with the truth.
     pub fn new() -> Result<BpfScanner, ScanError> {
         let mut object = Object::load()?;
-        let Located { machine, no_vmemmap, by, young_bit, direct_loads } = locate::locate(&mut object)?;
+        let Located {
+            machine,
+            no_vmemmap,
+            by,
+            young_bit,
+            direct_loads,
+        } = locate::locate(&mut object)?;
         let shared = no_vmemmap.map_or(Ok(()), Err);
         let young = match &shared {
             Ok(()) if young_bit >= 64 => Err("the kernel has no PG_young (CONFIG_PAGE_IDLE_FLAG)".into()),
@@ -90,14 +96,26 @@ impl BpfScanner {
         };
         let reply = self.object.run(pid)?;
         let (from, to) = (ranges[0].start, ranges[ranges.len() - 1].end);
-        let (low, high) = ranges.iter().fold((from, to), |(l, h), r| (l.min(r.start), h.max(r.end)));
+        let (low, high) = ranges
+            .iter()
+            .fold((from, to), |(l, h), r| (l.min(r.start), h.max(r.end)));
         for raw in self.object.shared().regions.iter().take(reply.nr_regions as usize) {
-            let counts = [raw.mapped, raw.accessed, raw.dirty, raw.zero, raw.write_protected, raw.swapped];
+            let counts = [
+                raw.mapped,
+                raw.accessed,
+                raw.dirty,
+                raw.zero,
+                raw.write_protected,
+                raw.swapped,
+            ];
             let inside = raw.address >= low && raw.address < high && raw.address % REGION_BYTES == 0;
             if !inside || counts.iter().any(|&c| c > BASE_PAGES) {
                 return Err(ScanError::refused("ebpf", format!("impossible answer {raw:?}")));
             }
-            out.push(RegionScan { flags: RegionFlags::from_bits(raw.flags.bits()), ..*raw });
+            out.push(RegionScan {
+                flags: RegionFlags::from_bits(raw.flags.bits()),
+                ..*raw
+            });
         }
         Ok(match reply.complete {
             1 => None,
@@ -107,7 +125,11 @@ impl BpfScanner {
 }
 
 fn bpf_range(r: &ScanRange) -> Range {
-    Range { start: r.start, end: r.end, flags: if r.young { RANGE_YOUNG } else { 0 } }
+    Range {
+        start: r.start,
+        end: r.end,
+        flags: if r.young { RANGE_YOUNG } else { 0 },
+    }
 }
 
 impl Scanner for BpfScanner {
@@ -125,7 +147,10 @@ impl Scanner for BpfScanner {
         }
         let bytes = self.object.vma_records(pid)?;
         if bytes.len() % VMA_RECORD != 0 {
-            return Err(ScanError::refused("VMA iterator", format!("{} bytes are no whole records", bytes.len())));
+            return Err(ScanError::refused(
+                "VMA iterator",
+                format!("{} bytes are no whole records", bytes.len()),
+            ));
         }
         let mut vmas: Vec<RawVma> = Vec::with_capacity(bytes.len() / VMA_RECORD);
         for record in bytes.chunks_exact(VMA_RECORD) {
@@ -136,7 +161,12 @@ impl Scanner for BpfScanner {
                 2 => VmaKind::Shmem,
                 _ => VmaKind::Special,
             };
-            let vma = RawVma { start: word(0), end: word(1), vm_flags: word(2), kind };
+            let vma = RawVma {
+                start: word(0),
+                end: word(1),
+                vm_flags: word(2),
+                kind,
+            };
             // Mappings may change between two records: keep those that are in order.
             if vma.start < vma.end && vmas.last().is_none_or(|last| last.end <= vma.start) {
                 vmas.push(vma);
@@ -174,7 +204,11 @@ impl Scanner for BpfScanner {
 
     fn page_map(&mut self, pid: i32, address: u64) -> Result<PageMap, ScanError> {
         check_address(address)?;
-        self.object.shared().request = Request { mode: MODE_PAGE_MAP, address, ..Request::default() };
+        self.object.shared().request = Request {
+            mode: MODE_PAGE_MAP,
+            address,
+            ..Request::default()
+        };
         self.object.run(pid)?;
         let bits = self.object.shared().page_map;
         Ok(PageMap {
@@ -193,7 +227,11 @@ impl Scanner for BpfScanner {
             let batch = &left[..left.len().min(CONTENTS_MAX)];
             let shared = self.object.shared();
             for (range, &start) in shared.ranges.iter_mut().zip(batch) {
-                *range = Range { start, end: start + REGION_BYTES, flags: 0 };
+                *range = Range {
+                    start,
+                    end: start + REGION_BYTES,
+                    flags: 0,
+                };
             }
             shared.request = Request {
                 mode: MODE_CONTENTS,

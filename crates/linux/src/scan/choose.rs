@@ -34,7 +34,9 @@ pub fn choose(prefer: Preference<'_>) -> Result<(Box<dyn Scanner>, Vec<String>),
         }
     }
     let why = match (prefer, reasons.is_empty()) {
-        (Preference::Only(wanted), true) => format!("there is no scanner {wanted}; there are ebpf, pagemap_scan, pagemap"),
+        (Preference::Only(wanted), true) => {
+            format!("there is no scanner {wanted}; there are ebpf, pagemap_scan, pagemap")
+        }
         _ => reasons.join("; "),
     };
     Err(ScanError::refused("scanner", why))

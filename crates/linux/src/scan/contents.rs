@@ -11,7 +11,10 @@ const HEAD: usize = 64;
 /// Counts the zero-filled base pages of one region.
 pub(super) fn read(pid: i32, address: u64, huge: bool) -> Result<Contents, ScanError> {
     let begin = monotonic_ns();
-    let mut found = Contents { address, ..Contents::default() };
+    let mut found = Contents {
+        address,
+        ..Contents::default()
+    };
     if !huge {
         return Ok(found);
     }

@@ -33,7 +33,10 @@ pub(super) struct Located {
 /// Frame number of one of our own pages, from `/proc/self/pagemap`; `None` where it is hidden.
 fn frame_of(address: u64) -> Option<u64> {
     let mut entry = [0u8; 8];
-    File::open("/proc/self/pagemap").ok()?.read_exact_at(&mut entry, address / BASE_BYTES * 8).ok()?;
+    File::open("/proc/self/pagemap")
+        .ok()?
+        .read_exact_at(&mut entry, address / BASE_BYTES * 8)
+        .ok()?;
     let entry = u64::from_ne_bytes(entry);
     let frame = entry & ((1 << 55) - 1);
     (entry >> 63 == 1 && frame != 0).then_some(frame)
@@ -43,7 +46,9 @@ fn frame_of(address: u64) -> Option<u64> {
 fn symbol(name: &str) -> Option<u64> {
     let text = fs::read_to_string("/proc/kallsyms").ok()?;
     let line = text.lines().find(|l| l.split_ascii_whitespace().nth(2) == Some(name))?;
-    u64::from_str_radix(line.split_ascii_whitespace().next()?, 16).ok().filter(|&a| a != 0)
+    u64::from_str_radix(line.split_ascii_whitespace().next()?, 16)
+        .ok()
+        .filter(|&a| a != 0)
 }
 
 fn ask(object: &mut Object, request: Request) -> Result<Reply, ScanError> {
@@ -53,7 +58,14 @@ fn ask(object: &mut Object, request: Request) -> Result<Reply, ScanError> {
 
 /// The entry that maps one of our own addresses.
 pub(super) fn probe(object: &mut Object, address: u64) -> Result<(u64, u32), ScanError> {
-    let reply = ask(object, Request { mode: MODE_PROBE, address, ..Request::default() })?;
+    let reply = ask(
+        object,
+        Request {
+            mode: MODE_PROBE,
+            address,
+            ..Request::default()
+        },
+    )?;
     Ok((reply.entry, reply.entry_shift))
 }
 
@@ -92,7 +104,10 @@ pub(super) fn locate(object: &mut Object) -> Result<Located, ScanError> {
     }
     match by_kallsyms(object) {
         Some(located) => with_zero_pages(object, located),
-        None => Err(ScanError::refused("ebpf", format!("direct map not found: {last}; not in /proc/kallsyms either"))),
+        None => Err(ScanError::refused(
+            "ebpf",
+            format!("direct map not found: {last}; not in /proc/kallsyms either"),
+        )),
     }
 }
 
@@ -109,18 +124,33 @@ fn by_frame(
     let mut found = None;
     // The direct map cannot be larger than the kernel's half: 64 TB with four levels; machines beyond 16 TB give up.
     for _ in 0..4 {
-        let request = Request { mode: MODE_FIND_DIRECT, address: base, frame, needle, ..Request::default() };
+        let request = Request {
+            mode: MODE_FIND_DIRECT,
+            address: base,
+            frame,
+            needle,
+            ..Request::default()
+        };
         let reply = ask(object, request)?;
         if reply.status == STATUS_OK {
             found = Some(reply.found);
             break;
         }
-        base = base.checked_sub(4096 << 30).ok_or_else(|| refused("no direct map below the page tables"))?;
+        base = base
+            .checked_sub(4096 << 30)
+            .ok_or_else(|| refused("no direct map below the page tables"))?;
     }
     let direct_map = found.ok_or_else(|| refused("no direct map within 16 TB below the page tables"))?;
 
     let fd = file.as_raw_fd() as u32;
-    let reply = ask(object, Request { mode: MODE_FIND_PAGE, fd, ..Request::default() })?;
+    let reply = ask(
+        object,
+        Request {
+            mode: MODE_FIND_PAGE,
+            fd,
+            ..Request::default()
+        },
+    )?;
     let vmemmap = reply.found.wrapping_sub(frame.wrapping_mul(u64::from(reply.page_size)));
     // KASLR moves the vmemmap by gigabytes too; anything else is not that base.
     let known = reply.status == STATUS_OK && reply.found >> 56 == 0xff && vmemmap % (1 << 30) == 0;
@@ -148,14 +178,25 @@ fn by_frame(
 fn by_kallsyms(object: &mut Object) -> Option<Located> {
     let mut read = |name: &str| {
         let address = symbol(name)?;
-        let reply = ask(object, Request { mode: MODE_READ_WORD, address, ..Request::default() }).ok()?;
+        let reply = ask(
+            object,
+            Request {
+                mode: MODE_READ_WORD,
+                address,
+                ..Request::default()
+            },
+        )
+        .ok()?;
         (reply.found != 0).then_some(reply.found)
     };
     let direct_map = read("page_offset_base")?;
     let vmemmap = read("vmemmap_base").unwrap_or(0);
     let hello = ask(object, Request::default()).ok()?;
     // The processor's flag is cleared where the kernel does not use five levels.
-    let five = fs::read_to_string("/proc/cpuinfo").ok()?.lines().any(|l| l.starts_with("flags") && l.contains(" la57"));
+    let five = fs::read_to_string("/proc/cpuinfo")
+        .ok()?
+        .lines()
+        .any(|l| l.starts_with("flags") && l.contains(" la57"));
     let machine = Machine {
         direct_map,
         vmemmap,
@@ -171,7 +212,13 @@ fn by_kallsyms(object: &mut Object) -> Option<Located> {
 }
 
 fn located(machine: Machine, no_vmemmap: Option<String>, by: &'static str, hello: Reply) -> Located {
-    Located { machine, no_vmemmap, by, young_bit: hello.young_bit, direct_loads: hello.direct_loads == 1 }
+    Located {
+        machine,
+        no_vmemmap,
+        by,
+        young_bit: hello.young_bit,
+        direct_loads: hello.direct_loads == 1,
+    }
 }
 
 /// Reading untouched memory maps the shared zero page: its entry shows the frame.

@@ -105,7 +105,12 @@ fn header(line: &str) -> Option<RawVma> {
         | bit(1, b'w', RawVma::WRITE)
         | bit(2, b'x', RawVma::EXEC)
         | bit(3, b's', RawVma::SHARED);
-    Some(RawVma { start, end, vm_flags, kind })
+    Some(RawVma {
+        start,
+        end,
+        vm_flags,
+        kind,
+    })
 }
 
 /// Parses smaps (or maps: then without VmFlags). Lines that it does not know are skipped.
@@ -142,9 +147,14 @@ pub(super) fn read_smaps(pid: i32) -> Result<Vec<RawVma>, ScanError> {
 
 /// The threads of a process but its leader.
 pub(super) fn other_threads(pid: i32) -> Vec<i32> {
-    let Ok(entries) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
-    let mut tids: Vec<i32> =
-        entries.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok()).filter(|&t| t != pid).collect();
+    let Ok(entries) = fs::read_dir(format!("/proc/{pid}/task")) else {
+        return Vec::new();
+    };
+    let mut tids: Vec<i32> = entries
+        .flatten()
+        .filter_map(|e| e.file_name().to_str()?.parse().ok())
+        .filter(|&t| t != pid)
+        .collect();
     tids.sort_unstable();
     tids
 }
@@ -184,7 +194,10 @@ mod tests {
         let vmas = parse_smaps(text.as_bytes()).unwrap();
         assert_eq!(vmas.len(), 3);
         assert_eq!(vmas[0].vm_flags, RawVma::READ | RawVma::WRITE | RawVma::HUGEPAGE);
-        assert_eq!((vmas[0].start, vmas[0].end, vmas[0].kind), (0x7f0000000000, 0x7f0000400000, VmaKind::Anonymous));
+        assert_eq!(
+            (vmas[0].start, vmas[0].end, vmas[0].kind),
+            (0x7f0000000000, 0x7f0000400000, VmaKind::Anonymous)
+        );
         assert_eq!(vmas[1].kind, VmaKind::Shmem);
         assert_eq!(vmas[1].vm_flags, RawVma::READ | RawVma::SHARED | RawVma::LOCKED);
         assert_eq!(vmas[2].kind, VmaKind::Special);
@@ -192,7 +205,8 @@ mod tests {
 
     #[test]
     fn nonsense_is_skipped_without_a_panic() {
-        let text = b"VmFlags: hg\n-\nzz-yy rw-p\n5-3 rw-p 0 0:0 0\n\xff\xfe\n1000-2000 r\n1000-2000 rwxp 0 00:00 x\n" as &[u8];
+        let text = b"VmFlags: hg\n-\nzz-yy rw-p\n5-3 rw-p 0 0:0 0\n\xff\xfe\n1000-2000 r\n1000-2000 rwxp 0 00:00 x\n"
+            as &[u8];
         assert!(parse_smaps(text).unwrap().is_empty());
     }
 }

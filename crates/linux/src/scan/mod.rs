@@ -86,7 +86,7 @@ pub struct RegionScan {
     pub mapped: u16,
     /// Present and touched since the bits were last cleared (entry bit A; with `young` also page flag PG_young).
     pub accessed: u16,
-    /// Present and written (entry bit D; the software copy of shadow-stack kernels is not looked at).
+    /// Present and written (entry bit D, or from Linux 6.6 the saved dirty bit of write-protected entries).
     pub dirty: u16,
     /// Present and backed by the shared zero page (512 for the huge zero page).
     pub zero: u16,
@@ -101,7 +101,10 @@ pub struct RegionScan {
 
 impl RegionScan {
     pub(crate) fn at(address: u64) -> RegionScan {
-        RegionScan { address, ..RegionScan::default() }
+        RegionScan {
+            address,
+            ..RegionScan::default()
+        }
     }
 
     /// Whether one huge page maps the region.
@@ -222,12 +225,19 @@ pub trait Scanner {
 pub(crate) fn check_ranges(ranges: &[ScanRange]) -> Result<(), ScanError> {
     for r in ranges {
         if r.start % REGION_BYTES != 0 || r.end % REGION_BYTES != 0 || r.start > r.end || r.end > 1 << 56 {
-            return Err(ScanError::refused("scan range", format!("{:#x}-{:#x} is not 2 MB-aligned user memory", r.start, r.end)));
+            return Err(ScanError::refused(
+                "scan range",
+                format!("{:#x}-{:#x} is not 2 MB-aligned user memory", r.start, r.end),
+            ));
         }
     }
     Ok(())
 }
 
 pub(crate) fn check_address(address: u64) -> Result<(), ScanError> {
-    check_ranges(&[ScanRange { start: address, end: address.saturating_add(REGION_BYTES), young: false }])
+    check_ranges(&[ScanRange {
+        start: address,
+        end: address.saturating_add(REGION_BYTES),
+        young: false,
+    }])
 }

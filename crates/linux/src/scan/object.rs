@@ -77,14 +77,31 @@ impl Object {
         let object = ObjectBuilder::default()
             .open_memory(OBJECT)
             .and_then(|open| open.load())
-            .map_err(|e| refused(format!("loading the program (needs CAP_BPF and CAP_PERFMON): {e}: {}", complaints())))?;
-        let map = object.maps().find(|m| m.name() == "mega_shared").ok_or_else(|| refused("no shared map".into()))?;
+            .map_err(|e| {
+                refused(format!(
+                    "loading the program (needs CAP_BPF and CAP_PERFMON): {e}: {}",
+                    complaints()
+                ))
+            })?;
+        let map = object
+            .maps()
+            .find(|m| m.name() == "mega_shared")
+            .ok_or_else(|| refused("no shared map".into()))?;
         if map.value_size() as usize != size_of::<Shared>() {
-            return Err(refused(format!("shared map of {} bytes, not {}", map.value_size(), size_of::<Shared>())));
+            return Err(refused(format!(
+                "shared map of {} bytes, not {}",
+                map.value_size(),
+                size_of::<Shared>()
+            )));
         }
         let shared = Mapping::shared(map.as_fd(), size_of::<Shared>().next_multiple_of(4096))
             .map_err(ScanError::io("mapping the BPF map"))?;
-        Ok(Object { object, shared, links: BTreeMap::new(), clock: 0 })
+        Ok(Object {
+            object,
+            shared,
+            links: BTreeMap::new(),
+            clock: 0,
+        })
     }
 
     /// The shared value. Between runs nobody else touches it.
@@ -111,7 +128,9 @@ impl Object {
         link.used = self.clock;
         // SAFETY: a valid link descriptor; the call only returns a new descriptor.
         let fd = unsafe { libbpf_sys::bpf_iter_create(link.fd.as_raw_fd()) };
-        Ok(File::from(raw::own_fd(fd).map_err(ScanError::io("opening a BPF iterator"))?))
+        Ok(File::from(
+            raw::own_fd(fd).map_err(ScanError::io("opening a BPF iterator"))?,
+        ))
     }
 
     fn attach(&self, tid: i32, program: Program) -> Result<OwnedFd, ScanError> {
@@ -119,7 +138,11 @@ impl Object {
             Program::Task => "mega_task",
             Program::Vma => "mega_vma",
         };
-        let program = self.object.progs().find(|p| p.name() == name).ok_or_else(|| ScanError::refused("ebpf", name))?;
+        let program = self
+            .object
+            .progs()
+            .find(|p| p.name() == name)
+            .ok_or_else(|| ScanError::refused("ebpf", name))?;
         let tid = u32::try_from(tid).map_err(|_| ScanError::Gone)?;
         let mut info = libbpf_sys::bpf_iter_link_info::default();
         info.task.tid = tid;
@@ -190,7 +213,9 @@ impl Object {
         self.on_live_thread(pid, |object, tid| {
             let mut bytes = Vec::with_capacity(256 * VMA_RECORD);
             let mut iterator = object.iterator(tid, Program::Vma)?;
-            iterator.read_to_end(&mut bytes).map_err(ScanError::io("reading the VMA iterator"))?;
+            iterator
+                .read_to_end(&mut bytes)
+                .map_err(ScanError::io("reading the VMA iterator"))?;
             if bytes.is_empty() {
                 object.links.remove(&(tid, Program::Vma));
                 return Ok(None);

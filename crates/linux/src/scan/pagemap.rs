@@ -85,9 +85,15 @@ impl PagemapScanner {
         memory.get(at);
         let entry = region_entries(std::process::id() as i32, at)?[0];
         if entry & PRESENT == 0 || entry & FRAME == 0 {
-            return Err(ScanError::refused("pagemap", "frame numbers are hidden (needs CAP_SYS_ADMIN)"));
+            return Err(ScanError::refused(
+                "pagemap",
+                "frame numbers are hidden (needs CAP_SYS_ADMIN)",
+            ));
         }
-        Ok(PagemapScanner { zero_frame: entry & FRAME, bytes: Vec::new() })
+        Ok(PagemapScanner {
+            zero_frame: entry & FRAME,
+            bytes: Vec::new(),
+        })
     }
 
     fn count(&self, address: u64, entries: &Entries) -> RegionScan {
@@ -146,7 +152,10 @@ impl Scanner for PagemapScanner {
 
     fn page_map(&mut self, pid: i32, address: u64) -> Result<PageMap, ScanError> {
         let entries = region_entries(pid, address)?;
-        let mut map = PageMap { flags: self.count(address, &entries).flags, ..PageMap::default() };
+        let mut map = PageMap {
+            flags: self.count(address, &entries).flags,
+            ..PageMap::default()
+        };
         for (i, e) in entries.iter().enumerate().filter(|(_, &e)| e & PRESENT != 0) {
             map.mapped[i / 64] |= 1 << (i % 64);
             map.zero[i / 64] |= u64::from(e & FRAME == self.zero_frame) << (i % 64);

@@ -43,7 +43,8 @@ fn walk(
         let (n, walk_end) = raw::pagemap_scan(file, arg, runs).map_err(gone_or("PAGEMAP_SCAN"))?;
         let mut seen = at;
         for found in &runs[..n] {
-            if found.start < seen || found.end <= found.start || found.end > range.end || found.start % BASE_BYTES != 0 {
+            if found.start < seen || found.end <= found.start || found.end > range.end || found.start % BASE_BYTES != 0
+            {
                 return Err(ScanError::refused("PAGEMAP_SCAN", format!("impossible run {found:?}")));
             }
             seen = found.end;
@@ -61,9 +62,15 @@ fn walk(
 impl PagemapScanScanner {
     /// Checks that the kernel has the ioctl.
     pub fn new() -> Result<PagemapScanScanner, ScanError> {
-        let mut scanner = PagemapScanScanner { runs: vec![PageRegion::default(); RUNS] };
+        let mut scanner = PagemapScanScanner {
+            runs: vec![PageRegion::default(); RUNS],
+        };
         let file = maps::open(std::process::id() as i32, "pagemap")?;
-        let here = ScanRange { start: REGION_BYTES, end: 2 * REGION_BYTES, young: false };
+        let here = ScanRange {
+            start: REGION_BYTES,
+            end: 2 * REGION_BYTES,
+            young: false,
+        };
         walk(&file, &here, &mut scanner.runs, |_| {})
             .map_err(|e| ScanError::refused("pagemap_scan", format!("needs Linux 6.7: {e}")))?;
         Ok(scanner)
@@ -120,7 +127,11 @@ impl Scanner for PagemapScanScanner {
         check_address(address)?;
         let file = maps::open(pid, "pagemap")?;
         let mut map = PageMap::default();
-        let range = ScanRange { start: address, end: address + REGION_BYTES, young: false };
+        let range = ScanRange {
+            start: address,
+            end: address + REGION_BYTES,
+            young: false,
+        };
         walk(&file, &range, &mut self.runs, |run| {
             if run.categories & PRESENT == 0 {
                 return;

@@ -33,7 +33,12 @@ impl Mapping {
 
     /// The first `len` bytes of a file or BPF map, shared.
     pub(super) fn shared(fd: BorrowedFd<'_>, len: usize) -> io::Result<Mapping> {
-        Mapping::new(len, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED, fd.as_raw_fd())
+        Mapping::new(
+            len,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED,
+            fd.as_raw_fd(),
+        )
     }
 
     pub(super) fn base(&self) -> NonNull<u8> {
@@ -46,21 +51,38 @@ impl Mapping {
     }
 
     fn offset(&self, address: u64) -> usize {
-        let offset = (address as usize).checked_sub(self.base.as_ptr() as usize).expect("an address of the mapping");
-        assert!(offset + 8 <= self.len && offset % 8 == 0, "an aligned address of the mapping");
+        let offset = (address as usize)
+            .checked_sub(self.base.as_ptr() as usize)
+            .expect("an address of the mapping");
+        assert!(
+            offset + 8 <= self.len && offset % 8 == 0,
+            "an aligned address of the mapping"
+        );
         offset
     }
 
     /// Writes one word.
     pub(super) fn put(&self, address: u64, value: u64) {
         // SAFETY: inside the mapping and aligned (checked); the memory is shared with nobody who keeps references.
-        unsafe { self.base.as_ptr().add(self.offset(address)).cast::<u64>().write_volatile(value) }
+        unsafe {
+            self.base
+                .as_ptr()
+                .add(self.offset(address))
+                .cast::<u64>()
+                .write_volatile(value)
+        }
     }
 
     /// Reads one word.
     pub(super) fn get(&self, address: u64) -> u64 {
         // SAFETY: as in `put`.
-        unsafe { self.base.as_ptr().add(self.offset(address)).cast::<u64>().read_volatile() }
+        unsafe {
+            self.base
+                .as_ptr()
+                .add(self.offset(address))
+                .cast::<u64>()
+                .read_volatile()
+        }
     }
 
     /// `madvise` on a part of the mapping.
@@ -123,10 +145,21 @@ pub(super) fn monotonic_ns() -> u64 {
 
 /// Reads another process's memory; returns the bytes read, short where something is not mapped.
 pub(super) fn read_memory(pid: i32, pieces: &[(u64, usize)], into: &mut [u8]) -> io::Result<usize> {
-    assert!(pieces.iter().map(|p| p.1).sum::<usize>() <= into.len(), "room for all pieces");
-    let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
-    let remote: Vec<libc::iovec> =
-        pieces.iter().map(|&(at, len)| libc::iovec { iov_base: at as *mut libc::c_void, iov_len: len }).collect();
+    assert!(
+        pieces.iter().map(|p| p.1).sum::<usize>() <= into.len(),
+        "room for all pieces"
+    );
+    let local = libc::iovec {
+        iov_base: into.as_mut_ptr().cast(),
+        iov_len: into.len(),
+    };
+    let remote: Vec<libc::iovec> = pieces
+        .iter()
+        .map(|&(at, len)| libc::iovec {
+            iov_base: at as *mut libc::c_void,
+            iov_len: len,
+        })
+        .collect();
     // SAFETY: the local vector is the slice; remote addresses are only looked at by the kernel in the other process.
     let n = unsafe { libc::process_vm_readv(pid, &local, 1, remote.as_ptr(), remote.len() as libc::c_ulong, 0) };
     usize::try_from(n).map_err(|_| io::Error::last_os_error())
@@ -160,7 +193,8 @@ pub(super) struct PageRegion {
 }
 
 /// `_IOWR('f', 16, struct pm_scan_arg)`.
-const PAGEMAP_SCAN: libc::c_ulong = 3 << 30 | (std::mem::size_of::<PmScanArg>() as libc::c_ulong) << 16 | 0x66 << 8 | 16;
+const PAGEMAP_SCAN: libc::c_ulong =
+    3 << 30 | (std::mem::size_of::<PmScanArg>() as libc::c_ulong) << 16 | 0x66 << 8 | 16;
 
 /// One `PAGEMAP_SCAN` call that only looks; returns how many entries of `vec` it filled and where it stopped.
 pub(super) fn pagemap_scan(pagemap: &File, mut arg: PmScanArg, vec: &mut [PageRegion]) -> io::Result<(usize, u64)> {

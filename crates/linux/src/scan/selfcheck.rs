@@ -18,7 +18,10 @@ pub(super) fn tables(scanner: &mut BpfScanner) -> Result<(), ScanError> {
             Some(difference) => last = difference,
         }
     }
-    Err(ScanError::refused("ebpf", format!("it does not see our own memory as it is: {last}")))
+    Err(ScanError::refused(
+        "ebpf",
+        format!("it does not see our own memory as it is: {last}"),
+    ))
 }
 
 fn once(scanner: &mut BpfScanner) -> Result<Option<String>, ScanError> {
@@ -56,7 +59,11 @@ fn once(scanner: &mut BpfScanner) -> Result<Option<String>, ScanError> {
         }
     }
     let young = scanner.capabilities().young.is_ok();
-    let range = ScanRange { start: base, end: base + 4 * REGION_BYTES, young };
+    let range = ScanRange {
+        start: base,
+        end: base + 4 * REGION_BYTES,
+        young,
+    };
     let mut seen = Vec::new();
     scanner.scan(pid, &[range], &mut seen)?;
     let mut full = RegionScan::at(page(2, 0));
@@ -64,7 +71,16 @@ fn once(scanner: &mut BpfScanner) -> Result<Option<String>, ScanError> {
     // Without page flags the accessed bits may have been moved away by others, so they prove nothing.
     let plain = |r: &RegionScan| {
         let accessed = if young { r.accessed } else { 0 };
-        (r.address, r.mapped, accessed, r.dirty, r.zero, r.write_protected, r.swapped, r.is_huge())
+        (
+            r.address,
+            r.mapped,
+            accessed,
+            r.dirty,
+            r.zero,
+            r.write_protected,
+            r.swapped,
+            r.is_huge(),
+        )
     };
     if seen.iter().map(plain).ne([expect, full].iter().map(plain)) {
         return Ok(Some(format!("saw {seen:?}, not {expect:?} and {full:?}")));
@@ -80,8 +96,18 @@ fn once(scanner: &mut BpfScanner) -> Result<Option<String>, ScanError> {
         return Ok(None);
     }
     let (mut huge, mut contents) = (Vec::new(), Vec::new());
-    scanner.scan(pid, &[ScanRange { start: page(2, 0), end: page(3, 0), young }], &mut huge)?;
-    let [region] = huge[..] else { return Ok(Some(format!("huge page seen as {huge:?}"))) };
+    scanner.scan(
+        pid,
+        &[ScanRange {
+            start: page(2, 0),
+            end: page(3, 0),
+            young,
+        }],
+        &mut huge,
+    )?;
+    let [region] = huge[..] else {
+        return Ok(Some(format!("huge page seen as {huge:?}")));
+    };
     if !region.flags.contains(RegionFlags::HUGE) || region.mapped != BASE_PAGES {
         return Ok(Some(format!("huge page seen as {region:?}")));
     }
