@@ -361,9 +361,10 @@ fn current(root: &ProcRoot, path: &Path) -> Result<String> {
 /// Writes and reads again.
 fn write(root: &ProcRoot, path: &Path, value: &str) -> Result<()> {
     check(root, path)?;
-    // No truncation and no creation: a file that is not there is no setting.
+    // A file that is not there is no setting, and is not made.
     let written = fs::OpenOptions::new()
         .write(true)
+        .truncate(true)
         .open(path)
         .and_then(|mut file| std::io::Write::write_all(&mut file, format!("{value}\n").as_bytes()));
     written.map_err(|e| Error::io(path, "write", e))?;

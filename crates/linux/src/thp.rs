@@ -142,9 +142,11 @@ pub fn sizes(root: &ProcRoot) -> Result<BTreeMap<u64, Mode>> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(&folder).map_err(|e| Error::io(&folder, "list", e))? {
         let name = entry.map_err(|e| Error::io(&folder, "list", e))?.file_name();
-        let size = name.to_str().and_then(size_of_name);
+        let Some(size) = name.to_str().and_then(size_of_name) else {
+            continue;
+        };
         // A size for shared memory only has no `enabled`.
-        if let Some((size, mode)) = size.zip(mode(&folder.join(&name).join("enabled"))?) {
+        if let Some(mode) = mode(&folder.join(&name).join("enabled"))? {
             found.insert(size, mode);
         }
     }
