@@ -82,6 +82,12 @@ pub fn pidfd_ended(pidfd: BorrowedFd<'_>, timeout: Duration) -> Result<bool, Err
     Ok(fds[0].revents().intersects(PollFlags::IN | PollFlags::HUP))
 }
 
+/// The first real-time signal, which no program means anything else by: `mega off` tells managers with it to let go.
+pub fn first_realtime_signal() -> Signal {
+    // SAFETY: the C library keeps the real-time signals below SIGRTMIN to itself; from there on they are ours to use.
+    unsafe { Signal::from_raw_unchecked(libc::SIGRTMIN()) }
+}
+
 /// Sends a signal to what the handle is for, and to nothing else.
 pub fn pidfd_send_signal(pidfd: BorrowedFd<'_>, signal: Signal) -> Result<(), Errno> {
     rustix::process::pidfd_send_signal(pidfd, signal)

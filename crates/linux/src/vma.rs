@@ -8,6 +8,7 @@ use mega_core::observe::{Can, Region, Why};
 use mega_core::units::HUGE_PAGE_BYTES;
 
 use crate::proc::{maps, smaps};
+use crate::scan::{RawVma, VmaKind};
 
 bitflags! {
     /// Flags of a mapping. The low 32 bits are the kernel's own VM_* bits (include/linux/mm.h), the same from 6.1 to 6.18;
@@ -376,6 +377,23 @@ impl From<&maps::Mapping> for Vma {
             flags,
             kind: Kind::of(mapping),
             name: mapping.name.clone(),
+        }
+    }
+}
+
+impl From<&RawVma> for Vma {
+    fn from(raw: &RawVma) -> Self {
+        Self {
+            start: raw.start,
+            end: raw.end,
+            flags: VmFlags::from_kernel(raw.vm_flags),
+            kind: match raw.kind {
+                VmaKind::Anonymous => Kind::Anonymous,
+                VmaKind::File => Kind::File,
+                VmaKind::Shmem => Kind::Shmem,
+                VmaKind::Special => Kind::Special,
+            },
+            name: None,
         }
     }
 }

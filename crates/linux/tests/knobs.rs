@@ -146,6 +146,6 @@ fn a_manager_that_is_killed_leaves_what_the_next_puts_back() {
         .unwrap();
     assert!(!status.success());
     assert_eq!(knobs.get(&knob).unwrap(), (before + 1).to_string());
-    assert_eq!(knobs.recover().unwrap().restored, [knob.clone()]);
+    assert_eq!(knobs.recover().unwrap().restored, std::slice::from_ref(&knob));
     assert_eq!(knobs.get(&knob).unwrap(), before.to_string());
 }

@@ -92,7 +92,7 @@ fn what_a_crashed_manager_left_is_put_back_by_the_next() {
     tree.crash(|knobs| knobs.set(&a, "10").unwrap());
     assert_eq!(says(&a), "10");
     let report = tree.knobs().recover().unwrap();
-    assert_eq!(report.restored, [a.clone()]);
+    assert_eq!(report.restored, std::slice::from_ref(&a));
     assert_eq!(says(&a), "1");
     assert!(tree.state_files().is_empty());
     assert!(tree.knobs().recover().unwrap().is_empty());
@@ -166,9 +166,9 @@ fn the_last_of_two_managers_puts_the_true_original_back() {
             true => (&mut first, &mut second),
             false => (&mut second, &mut first),
         };
-        assert_eq!(out.restore().unwrap().shared, [a.clone()]);
+        assert_eq!(out.restore().unwrap().shared, std::slice::from_ref(&a));
         assert_eq!(says(&a), "10");
-        assert_eq!(last.restore().unwrap().restored, [a.clone()]);
+        assert_eq!(last.restore().unwrap().restored, std::slice::from_ref(&a));
         assert_eq!(says(&a), "1");
     }
 }
