@@ -476,7 +476,8 @@ fn a_hundred_mappings_are_listed_and_scanned() {
     let addresses: Vec<u64> = out.iter().map(|r| r.address).collect();
     let expected: Vec<u64> = (0..200).step_by(2).map(|i| memory.region(i)).collect();
     assert_eq!(addresses, expected);
-    assert!(out.iter().all(|r| r.mapped == 1));
+    // khugepaged may already have collapsed the first one.
+    assert!(out[1..].iter().all(|r| r.mapped == 1), "{out:?}");
 }
 
 #[test]

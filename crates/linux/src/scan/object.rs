@@ -211,11 +211,26 @@ impl Object {
     /// The binary VMA records of a process.
     pub(super) fn vma_records(&mut self, pid: i32) -> Result<Vec<u8>, ScanError> {
         self.on_live_thread(pid, |object, tid| {
-            let mut bytes = Vec::with_capacity(256 * VMA_RECORD);
+            let mut bytes: Vec<u8> = Vec::new();
+            let mut buffer = vec![0u8; 2048 * VMA_RECORD];
             let mut iterator = object.iterator(tid, Program::Vma)?;
-            iterator
-                .read_to_end(&mut bytes)
-                .map_err(ScanError::io("reading the VMA iterator"))?;
+            let mut last = 0;
+            loop {
+                let n = match iterator.read(&mut buffer) {
+                    Ok(n) => n / VMA_RECORD * VMA_RECORD,
+                    Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                    Err(e) => return Err(ScanError::io("reading the VMA iterator")(e)),
+                };
+                // Seen on 6.18: at its end the iterator repeats the last VMA for ever. Addresses only grow otherwise.
+                let end = n.checked_sub(VMA_RECORD).map_or(0, |at| {
+                    u64::from_ne_bytes(buffer[at + 8..at + 16].try_into().expect("eight bytes"))
+                });
+                if end <= last {
+                    break;
+                }
+                last = end;
+                bytes.extend_from_slice(&buffer[..n]);
+            }
             if bytes.is_empty() {
                 object.links.remove(&(tid, Program::Vma));
                 return Ok(None);
