@@ -146,7 +146,7 @@ impl Object {
         let tid = u32::try_from(tid).map_err(|_| ScanError::Gone)?;
         let mut info = libbpf_sys::bpf_iter_link_info::default();
         info.task.tid = tid;
-        let mut options = libbpf_sys::bpf_link_create_opts {
+        let options = libbpf_sys::bpf_link_create_opts {
             sz: size_of::<libbpf_sys::bpf_link_create_opts>() as _,
             iter_info: &mut info,
             iter_info_len: size_of::<libbpf_sys::bpf_iter_link_info>() as u32,
@@ -154,7 +154,7 @@ impl Object {
         };
         // SAFETY: a loaded iterator program and options that outlive the call.
         let fd = unsafe {
-            libbpf_sys::bpf_link_create(program.as_fd().as_raw_fd(), 0, libbpf_sys::BPF_TRACE_ITER, &mut options)
+            libbpf_sys::bpf_link_create(program.as_fd().as_raw_fd(), 0, libbpf_sys::BPF_TRACE_ITER, &options)
         };
         raw::own_fd(fd).map_err(ScanError::io("attaching the BPF iterator (needs Linux 6.1)"))
     }
