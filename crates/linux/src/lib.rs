@@ -1,1 +1,3 @@
 //! mega-linux
+
+pub mod scan;
