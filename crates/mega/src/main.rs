@@ -1,2 +1,39 @@
-//! The `mega` command.
-fn main() {}
+//! The `mega` command: one file per subcommand in `cmd/`.
+
+mod args;
+mod children;
+mod cmd;
+mod demo;
+mod exit;
+mod manage;
+mod output;
+mod status;
+
+use clap::Parser;
+
+use args::{Cli, Command};
+use exit::Failure;
+
+fn main() -> std::process::ExitCode {
+    // `mega run` keeps 1 and 2 for the program's own use, as coreutils' timeout and env do.
+    let is_run = std::env::args_os().nth(1).is_some_and(|arg| arg == "run");
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            let _ = error.print();
+            return exit::usage_status(&error, is_run);
+        }
+    };
+    let result = match cli.command {
+        Command::Doctor(args) => cmd::doctor::run(&args),
+        Command::Run(args) => return cmd::run::run(args),
+        Command::Manage(args) => cmd::manage::run(args),
+        Command::Show(args) => cmd::show::run(&args),
+        Command::Off(args) => cmd::off::run(&args),
+        Command::Policies(args) => cmd::policies::run(&args),
+        Command::Replay(args) => cmd::replay::run(&args),
+        Command::Demo(args) => cmd::demo::run(&args),
+        Command::Workload(args) => cmd::workload::run(&args),
+    };
+    Failure::status(result, Failure::FAILED)
+}

@@ -1,0 +1,48 @@
+# Two commands do all the set-up on a fresh Debian-like machine:
+#   make demo     runs the main job       (make demo REDIS=1: with a real Redis)
+#   make test     runs every test
+# Others: build, lint, bench, install, clean.
+
+SHELL := /bin/sh
+export PATH := $(HOME)/.cargo/bin:$(PATH)
+CARGO := cargo
+# Managing needs root: tests and demo ask for it where they are not.
+SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo -E env PATH="$$PATH")
+PREFIX ?= /usr/local
+MEGA := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)/release/mega
+
+.PHONY: all setup build demo test lint test-rust bench install clean
+
+all: build
+
+setup:
+	@packaging/setup.sh
+
+build: setup
+	@echo "== build"
+	$(CARGO) build --release --locked
+
+demo: build
+	@echo "== demo"
+	$(SUDO) $(MEGA) demo $(if $(REDIS),--redis)
+
+test: setup lint test-rust
+
+lint: setup
+	@echo "== lint"
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+# One test at a time where memory is measured: see tests' own locks. Release, because the code under test is what ships.
+test-rust: setup
+	@echo "== test"
+	$(SUDO) $(CARGO) test --workspace --release --locked --no-fail-fast
+
+bench: setup
+	$(SUDO) $(CARGO) bench --workspace --locked
+
+install: build
+	install -D -m 755 $(MEGA) $(DESTDIR)$(PREFIX)/bin/mega
+
+clean:
+	$(CARGO) clean

@@ -1,0 +1,432 @@
+//! This machine as a [`Host`].
+
+mod aged;
+mod contents;
+mod wait;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use mega_core::action::{Action, Call, CallError};
+use mega_core::host::{Aged as AgedReport, Host, HostEvent, Look, Wake, Wants};
+use mega_core::observe::{Can, Machine, Observation, ProcessId, ProcessView, Region, Snapshot};
+use mega_core::units::{BasePages, Blocks, Bytes, Share, Time, HUGE_PAGE_BYTES, REGION_PAGES};
+use rustix::fd::AsFd;
+
+use crate::actuate;
+use crate::knobs::{Claim, Claims};
+use crate::proc::{buddyinfo, meminfo, pressure, status, ProcRoot};
+use crate::process::Process;
+use crate::scan::{RegionFlags, RegionScan, ScanError, ScanRange, Scanner};
+use crate::sys;
+use crate::vma::Vma;
+use aged::Aged;
+use contents::Contents;
+use wait::Woken;
+
+/// Who is to be managed: asked at every scan.
+pub trait Roster {
+    /// The PIDs to manage now, those that are managed already among them or not; or why nobody can be found.
+    fn pids(&mut self, root: &ProcRoot) -> Result<Vec<u32>, String>;
+    /// Whether nobody will come any more once the managed ones are gone.
+    fn closed(&self) -> bool;
+}
+
+/// One managed process.
+struct Managed {
+    process: Process,
+    /// Held for as long as the process is managed.
+    _claim: Option<Claim>,
+    vmas: Vec<Vma>,
+    thp_disabled: bool,
+    aged: Aged,
+    contents: Contents,
+}
+
+/// How the host is set up.
+pub struct Options {
+    /// Where /proc and /sys are.
+    pub root: ProcRoot,
+    /// Becomes readable when managing is to end.
+    pub stop: Option<OwnedFd>,
+    /// Ends managing after this time.
+    pub duration: Option<Duration>,
+    /// Nothing will be acted on: accessed bits tell about the time since the kernel last cleared them, and are taken for one interval.
+    pub dry_run: bool,
+    /// Claims on processes, so that two managers never work on the same one.
+    pub claims: Option<Claims>,
+}
+
+/// The live machine.
+pub struct LinuxHost {
+    scanner: Box<dyn Scanner>,
+    roster: Box<dyn Roster>,
+    options: Options,
+    managed: BTreeMap<ProcessId, Managed>,
+    refused: BTreeMap<u32, u64>,
+    events: Vec<HostEvent>,
+    began: Instant,
+    seen_any: bool,
+    said: BTreeSet<&'static str>,
+}
+
+impl LinuxHost {
+    /// A host that looks through this scanner at whom the roster names.
+    pub fn new(scanner: Box<dyn Scanner>, roster: Box<dyn Roster>, options: Options) -> Self {
+        Self {
+            scanner,
+            roster,
+            options,
+            managed: BTreeMap::new(),
+            refused: BTreeMap::new(),
+            events: Vec::new(),
+            began: Instant::now(),
+            seen_any: false,
+            said: BTreeSet::new(),
+        }
+    }
+
+    fn drop_ended(&mut self) {
+        let gone: Vec<_> = self
+            .managed
+            .iter()
+            .filter(|(_, managed)| !managed.process.is_alive())
+            .map(|(id, _)| *id)
+            .collect();
+        for id in gone {
+            self.drop_process(id);
+        }
+    }
+
+    fn refresh_processes(&mut self) {
+        self.drop_ended();
+        let known: BTreeSet<u32> = self.managed.keys().map(|id| id.pid).collect();
+        match self.roster.pids(&self.options.root) {
+            Ok(pids) => pids.into_iter().filter(|pid| !known.contains(pid)).for_each(|pid| self.take_in(pid)),
+            Err(why) => self.notice_once("roster", || format!("no further processes can be found: {why}")),
+        }
+    }
+
+    fn drop_process(&mut self, id: ProcessId) {
+        if self.managed.remove(&id).is_some() {
+            self.events.push(HostEvent::Gone(id));
+        }
+    }
+
+    fn take_in(&mut self, pid: u32) {
+        let process = match Process::open(&self.options.root, pid) {
+            Ok(process) => process,
+            Err(error) if error.is_gone() => return,
+            Err(error) => return self.refuse(pid, 0, error.to_string()),
+        };
+        let started = process.start_ticks();
+        if self.refused.get(&pid) == Some(&started) {
+            return;
+        }
+        let shares = self.managed.values().find(|other| other.process.shares_memory_with(&process));
+        if let Some(other) = shares {
+            let text = format!("shares its memory with {}, which is managed", other.process.pid());
+            return self.refuse(pid, started, text);
+        }
+        let claim = match &self.options.claims {
+            None => None,
+            Some(claims) => match claims.claim(pid, started) {
+                Ok(claim) => Some(claim),
+                Err(error) => return self.refuse(pid, started, error.to_string()),
+            },
+        };
+        let id = process.id();
+        self.seen_any = true;
+        self.events.push(HostEvent::Found(id, process.name(&self.options.root)));
+        self.managed.insert(
+            id,
+            Managed {
+                process,
+                _claim: claim,
+                vmas: Vec::new(),
+                thp_disabled: false,
+                aged: Aged::default(),
+                contents: Contents::default(),
+            },
+        );
+    }
+
+    fn refuse(&mut self, pid: u32, started: u64, why: String) {
+        if self.refused.insert(pid, started).is_none() {
+            self.events.push(HostEvent::Refused(pid, why));
+        }
+    }
+
+    fn notice_once(&mut self, key: &'static str, text: impl FnOnce() -> String) {
+        if self.said.insert(key) {
+            self.events.push(HostEvent::Notice(text()));
+        }
+    }
+
+    fn machine(&mut self) -> Machine {
+        let root = &self.options.root;
+        let (info, buddy, pressure) = (meminfo::read(root), buddyinfo::read(root), pressure::read(root));
+        let mut machine = Machine {
+            available_bytes: Bytes(0),
+            total_bytes: Bytes(0),
+            free_blocks: Blocks(0),
+            pressure: None,
+        };
+        match info {
+            Ok(info) => {
+                machine.available_bytes = Bytes(info.available_bytes.unwrap_or(0));
+                machine.total_bytes = Bytes(info.total_bytes.unwrap_or(u64::MAX));
+            }
+            Err(error) => self.notice_once("meminfo", || format!("nothing is promoted: {error}")),
+        }
+        match buddy {
+            Ok(buddy) => machine.free_blocks = buddy.free_blocks(),
+            Err(error) => self.notice_once("buddyinfo", || format!("nothing is promoted: {error}")),
+        }
+        match pressure {
+            Ok(Some(pressure)) => machine.pressure = Some(Share::millionths((pressure.some.avg10_percent * 1e4) as u32)),
+            Ok(None) => self.notice_once("pressure", || "memory pressure (PSI) is not watched: this kernel does not tell".into()),
+            Err(error) => self.notice_once("pressure", || format!("memory pressure (PSI) is not watched: {error}")),
+        }
+        machine
+    }
+
+    fn scan_all(&mut self, wants: &Wants) -> Vec<ProcessView> {
+        let ids: Vec<_> = self.managed.keys().copied().collect();
+        let allowance = wants.contents_cpu / ids.len().max(1) as u32;
+        let mut views = Vec::with_capacity(ids.len());
+        for id in ids {
+            match self.scan_one(id, wants, allowance) {
+                Ok(regions) => views.push(ProcessView { id, regions }),
+                Err(ScanError::Gone) => self.drop_process(id),
+                // Once, and the process stays: the next scan may well succeed.
+                Err(error) => self.notice_once("scan", || format!("process {} cannot be scanned: {error}", id.pid)),
+            }
+        }
+        views
+    }
+
+    fn scan_one(&mut self, id: ProcessId, wants: &Wants, allowance: Duration) -> Result<Vec<Observation>, ScanError> {
+        let Some(managed) = self.managed.get_mut(&id) else {
+            return Err(ScanError::Gone);
+        };
+        let scanner = self.scanner.as_mut();
+        let pid = id.pid as i32;
+        // A kernel that does not say (before 5.0) is asked by trying.
+        if let Ok(status) = status::read(&self.options.root, id.pid) {
+            managed.thp_disabled = status.thp_enabled == Some(false);
+        }
+        managed.vmas = scanner.vmas(pid)?.iter().map(Vma::from).collect();
+        let ranges: Vec<ScanRange> = managed
+            .vmas
+            .iter()
+            .filter(|vma| vma.is_manageable())
+            .filter_map(|vma| vma.regions().map(|range| (range.start, range.end)))
+            .map(|(start, end)| ScanRange {
+                start,
+                end,
+                young: wants.utilization && managed.aged.any_in(Region::at(start), Region::at(end)),
+            })
+            .collect();
+        let mut found = Vec::new();
+        scanner.scan(pid, &ranges, &mut found)?;
+        // The look was at a number: was it our process's all the while?
+        if !managed.process.is_alive() {
+            return Err(ScanError::Gone);
+        }
+        managed.contents.begin_scan(
+            found
+                .iter()
+                .filter(|scan| scan.flags.contains(RegionFlags::HUGE))
+                .map(|scan| Region::at(scan.address)),
+        );
+        if wants.contents {
+            managed.contents.inspect(allowance, |regions| read_contents(scanner, pid, regions));
+        }
+        let sees_accessed = scanner.sees_accessed();
+        let regions: Vec<_> = found
+            .iter()
+            .filter_map(|scan| managed.observation(scan, sees_accessed, self.options.dry_run))
+            .collect();
+        let accessed = regions
+            .iter()
+            .filter(|seen| seen.accessed > BasePages::ZERO || seen.raced)
+            .map(|seen| seen.region)
+            .collect();
+        managed.aged.begin(accessed);
+        Ok(regions)
+    }
+}
+
+fn read_contents(scanner: &mut dyn Scanner, pid: i32, regions: &[Region]) -> Vec<(Region, u16)> {
+    let addresses: Vec<_> = regions.iter().map(|region| region.address()).collect();
+    let mut found = Vec::new();
+    // A process that goes away meanwhile simply has no contents; the next look at it says so.
+    let _ = scanner.zero_filled(pid, &addresses, &mut found);
+    found
+        .iter()
+        .filter(|contents| contents.checked == REGION_PAGES as u16 && !contents.raced)
+        .map(|contents| (Region::at(contents.address), contents.zero_filled))
+        .collect()
+}
+
+impl Managed {
+    fn vma_of(&self, region: Region) -> Option<&Vma> {
+        let i = self.vmas.partition_point(|vma| vma.end <= region.address());
+        let vma = self.vmas.get(i)?;
+        (vma.start <= region.address() && vma.end - region.address() >= HUGE_PAGE_BYTES).then_some(vma)
+    }
+
+    fn observation(&self, scan: &RegionScan, sees_accessed: bool, dry_run: bool) -> Option<Observation> {
+        let region = Region::at(scan.address);
+        let vma = self.vma_of(region)?;
+        let huge = scan.flags.contains(RegionFlags::HUGE);
+        let zero = if huge {
+            self.contents.zero(region)
+        } else {
+            Some(BasePages(scan.zero.into()))
+        };
+        Some(Observation {
+            region,
+            mapped: BasePages(scan.mapped.into()),
+            accessed: BasePages(scan.accessed.into()),
+            dirty: BasePages(scan.dirty.into()),
+            zero,
+            huge,
+            shared: scan.flags.contains(RegionFlags::SHARED),
+            raced: scan.flags.contains(RegionFlags::RACED),
+            aged: sees_accessed && (dry_run || self.aged.is_aged(region)),
+            can: can(vma, self.thp_disabled),
+        })
+    }
+}
+
+/// What can be done with the regions of a mapping.
+fn can(vma: &Vma, thp_disabled: bool) -> Can {
+    let mut can = vma.can();
+    if thp_disabled {
+        can.promote = false;
+        can.why = can.why.or(Some(mega_core::observe::Why::Prctl));
+    }
+    can
+}
+
+impl Host for LinuxHost {
+    fn now(&self) -> Time {
+        Time(u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    fn cpu_time(&self) -> Duration {
+        sys::process_cpu_time()
+    }
+
+    fn observe(&mut self, wants: &Wants) -> Snapshot {
+        self.refresh_processes();
+        let processes = self.scan_all(wants);
+        Snapshot {
+            at: self.now(),
+            machine: self.machine(),
+            processes,
+        }
+    }
+
+    fn age(&mut self, process: ProcessId, regions: &[Region]) -> AgedReport {
+        let mut report = AgedReport::default();
+        let Some(managed) = self.managed.get_mut(&process) else {
+            return report;
+        };
+        let mut refused = BTreeSet::new();
+        for (first, count) in managed.aged.to_clear(regions) {
+            let began = Instant::now();
+            let result = actuate::age(managed.process.pidfd(), first, count);
+            let took = began.elapsed();
+            report.took += took;
+            let reached = result.unwrap_or(0);
+            refused.extend((first.0 + reached as u64..first.0 + count as u64).map(Region));
+            // mmap and munmap of the program wait for a call: let them in between.
+            if took > Duration::from_micros(200) {
+                std::thread::sleep(took);
+            }
+        }
+        report.refused = refused.len();
+        report.regions = regions.len().saturating_sub(refused.len());
+        managed.aged.cleared(regions, &refused);
+        report
+    }
+
+    fn look(&mut self, process: ProcessId, region: Region, how: Look) -> Option<Observation> {
+        let managed = self.managed.get_mut(&process)?;
+        let pid = process.pid as i32;
+        let scanner = self.scanner.as_mut();
+        let address = region.address();
+        let range = ScanRange {
+            start: address,
+            end: address + HUGE_PAGE_BYTES,
+            young: false,
+        };
+        let mut found = Vec::with_capacity(1);
+        scanner.scan(pid, &[range], &mut found).ok()?;
+        let scan = found.first()?;
+        if !managed.process.is_alive() {
+            return None;
+        }
+        if how == Look::Contents && scan.flags.contains(RegionFlags::HUGE) {
+            for (region, zero) in read_contents(scanner, pid, &[region]) {
+                managed.contents.note(region, zero);
+            }
+        }
+        let mut seen = managed.observation(scan, scanner.sees_accessed(), self.options.dry_run)?;
+        // Only pages that are write-protected can be shared with a forked process: for those, ask precisely.
+        if scan.write_protected > 0 || seen.shared {
+            seen.shared = scanner.fork_shared(pid, address).is_ok_and(|shared| shared > 0);
+        }
+        Some(seen)
+    }
+
+    fn act(&mut self, action: &Action) -> Call {
+        let gone = Call {
+            error: Some(CallError::Gone),
+            took: Duration::ZERO,
+        };
+        let Some(managed) = self.managed.get_mut(&action.process) else {
+            return gone;
+        };
+        managed.aged.spoil(action.region);
+        let call = actuate::act(managed.process.pidfd(), action.kind, action.region);
+        if call.error == Some(CallError::Refused) {
+            // The mapping is not what it was at the last scan: see what it is, so that the outcome can say why.
+            if let Ok(vmas) = self.scanner.vmas(action.process.pid as i32) {
+                managed.vmas = vmas.iter().map(Vma::from).collect();
+            }
+        }
+        call
+    }
+
+    fn wait(&mut self, until: Time) -> Wake {
+        loop {
+            let now = self.now();
+            let limit = self.options.duration.map(|limit| Time(0).after(limit));
+            if limit.is_some_and(|limit| now >= limit) {
+                return Wake::Stop;
+            }
+            if self.seen_any && self.managed.is_empty() && self.roster.closed() {
+                return Wake::Stop;
+            }
+            if now >= until {
+                return Wake::Time;
+            }
+            let left = limit.map_or(until, |limit| until.min(limit)).since(now);
+            let processes = self.managed.values().map(|managed| managed.process.pidfd());
+            match wait::wait(self.options.stop.as_ref().map(AsFd::as_fd), processes, left) {
+                Woken::Stop => return Wake::Stop,
+                Woken::ProcessEnded => self.drop_ended(),
+                Woken::Time => {}
+            }
+        }
+    }
+
+    fn events(&mut self) -> Vec<HostEvent> {
+        std::mem::take(&mut self.events)
+    }
+}

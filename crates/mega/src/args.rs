@@ -1,0 +1,334 @@
+//! The command line: every option once, with its help.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use mega_core::units::{parse_duration, show_duration, Share};
+
+/// MEGA makes huge pages safe to leave on.
+///
+/// It watches which 2 MB regions of a program are really mapped and really used, promotes those and only those, gives
+/// back what huge pages waste, and checks each of its actions by looking again. On an unmodified kernel, per process,
+/// reversibly.
+#[derive(Debug, Parser)]
+#[command(name = "mega", version, max_term_width = 80, disable_help_subcommand = true)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Say what this machine offers, who owns its THP settings, and what is missing
+    Doctor(DoctorArgs),
+    /// Run a command and manage it and its children; exits with its status
+    Run(RunArgs),
+    /// Manage what already runs
+    Manage(ManageArgs),
+    /// Look once: mapped, huge, wasted, by mapping and in total; changes nothing
+    Show(ShowArgs),
+    /// Put everything back: end managers, restore settings
+    Off(OffArgs),
+    /// List the policies and their parameters
+    Policies(PoliciesArgs),
+    /// Decide again from a full journal and compare
+    Replay(ReplayArgs),
+    /// A store of a few GB on base pages, on stock huge pages and managed, side by side
+    Demo(DemoArgs),
+    /// Run one of the lab's workloads (used by the demonstration, tests and benchmarks)
+    #[command(hide = true)]
+    Workload(WorkloadArgs),
+}
+
+/// What a page fault maps while the policy decides about 2 MB.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum FaultSize {
+    /// Base pages.
+    #[value(name = "4K")]
+    Base,
+    /// 64 KB folios: most of the gain at fault time at little cost.
+    #[value(name = "64K")]
+    Medium,
+    /// Huge pages.
+    #[value(name = "2M")]
+    Huge,
+}
+
+/// How to look at page tables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ScannerChoice {
+    /// The best that works here.
+    Auto,
+    /// The eBPF page-table walk.
+    Ebpf,
+    /// The PAGEMAP_SCAN ioctl (6.7): no accessed pages.
+    PagemapScan,
+    /// Reading /proc/PID/pagemap: no accessed pages.
+    Pagemap,
+}
+
+/// Options that `run` and `manage` share.
+#[derive(Debug, Clone, Args)]
+pub struct ManageOptions {
+    /// Policy: mega, ingens, trim, khugepaged or base (see `mega policies`)
+    #[arg(long, value_name = "NAME", default_value = "mega")]
+    pub policy: String,
+
+    /// Set a parameter of the policy; may be given more than once
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+
+    /// Time between scans
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_interval)]
+    pub interval: Duration,
+
+    /// Share of time for which a program may be held up by our actions
+    #[arg(long, value_name = "SHARE", default_value = "5%", value_parser = parse_budget)]
+    pub stall_budget: Share,
+
+    /// Share of one processor that managing may use
+    #[arg(long, value_name = "SHARE", default_value = "10%", value_parser = parse_budget)]
+    pub cpu_budget: Share,
+
+    /// Do not promote while less than this share of memory is available
+    #[arg(long, value_name = "SHARE", default_value = "5%")]
+    pub free_memory: Share,
+
+    /// Do not promote while fewer 2 MB blocks than this are free
+    #[arg(long, value_name = "N", default_value_t = 32)]
+    pub free_blocks: u64,
+
+    /// Do not promote, and clear no accessed bits, while tasks wait for memory for
+    /// more than this share of the time (PSI, last 10 s)
+    #[arg(long, value_name = "SHARE", default_value = "10%")]
+    pub pressure: Share,
+
+    /// Stop managing after this time
+    #[arg(long, value_name = "TIME", value_parser = parse_interval)]
+    pub duration: Option<Duration>,
+
+    /// What a page fault maps: changes the machine's mTHP settings while we run and puts
+    /// them back (default: no setting is touched)
+    #[arg(long, value_name = "SIZE", ignore_case = true)]
+    pub fault_size: Option<FaultSize>,
+
+    /// Write every decision and outcome to this file, a line each (`-`: standard output)
+    #[arg(long, value_name = "FILE")]
+    pub journal: Option<PathBuf>,
+
+    /// Journal what was seen as well, so that `mega replay` can decide again
+    #[arg(long, requires = "journal")]
+    pub journal_full: bool,
+
+    /// Journal and summary as JSON
+    #[arg(long)]
+    pub json: bool,
+
+    /// Decide and journal, but act on nothing
+    #[arg(long)]
+    pub dry_run: bool,
+
+    /// How to look at page tables
+    #[arg(long, value_name = "HOW", default_value = "auto")]
+    pub scanner: ScannerChoice,
+
+    /// Say nothing but errors
+    #[arg(short, long, conflicts_with = "verbose")]
+    pub quiet: bool,
+
+    /// Say what is decided and done as it happens
+    #[arg(short, long)]
+    pub verbose: bool,
+}
+
+/// `mega run`
+#[derive(Debug, Args)]
+#[command(after_help = "Manages until the last process that came of the command has ended, also those that \
+daemonised.\nExits with the command's own status; 125: mega itself failed, 126: the command cannot be executed, 127: \
+not found.")]
+pub struct RunArgs {
+    #[command(flatten)]
+    pub options: ManageOptions,
+
+    /// The command and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
+    pub command: Vec<OsString>,
+}
+
+/// `mega manage`
+#[derive(Debug, Args)]
+pub struct ManageArgs {
+    #[command(flatten)]
+    pub options: ManageOptions,
+
+    /// Processes to manage, with their children
+    #[arg(value_name = "PID", value_parser = clap::value_parser!(u32).range(1..=i64::from(i32::MAX)))]
+    pub pids: Vec<u32>,
+
+    /// Processes whose command name matches this regular expression
+    #[arg(long, value_name = "RE")]
+    pub comm: Option<String>,
+
+    /// Processes of this control group and those below it
+    #[arg(long, value_name = "PATH")]
+    pub cgroup: Option<PathBuf>,
+
+    /// Processes of this systemd unit
+    #[arg(long, value_name = "NAME")]
+    pub unit: Option<String>,
+}
+
+/// `mega show`
+#[derive(Debug, Args)]
+pub struct ShowArgs {
+    /// Processes to look at
+    #[arg(required = true, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..=i64::from(i32::MAX)))]
+    pub pids: Vec<u32>,
+
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+
+    /// Mappings to list, largest first (0: all)
+    #[arg(long, value_name = "N", default_value_t = 12)]
+    pub top: usize,
+
+    /// How to look at page tables
+    #[arg(long, value_name = "HOW", default_value = "auto")]
+    pub scanner: ScannerChoice,
+}
+
+/// `mega doctor`
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `mega off`
+#[derive(Debug, Args)]
+pub struct OffArgs {
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `mega policies`
+#[derive(Debug, Args)]
+pub struct PoliciesArgs {
+    /// Only this one
+    #[arg(value_name = "NAME")]
+    pub name: Option<String>,
+
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `mega replay`
+#[derive(Debug, Args)]
+pub struct ReplayArgs {
+    /// A journal written with --journal-full
+    #[arg(value_name = "FILE")]
+    pub journal: PathBuf,
+
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `mega demo`
+#[derive(Debug, Args)]
+pub struct DemoArgs {
+    /// Use a real Redis instead of the embedded store
+    #[arg(long)]
+    pub redis: bool,
+
+    /// Seconds to serve in each variant
+    #[arg(long, value_name = "S", default_value_t = 20, value_parser = clap::value_parser!(u64).range(3..=3600))]
+    pub seconds: u64,
+
+    /// Dense, hot memory of the store in MB (with --redis: its values)
+    #[arg(long, value_name = "MB", default_value_t = 3072, value_parser = clap::value_parser!(u64).range(64..=1_048_576))]
+    pub dense_mib: u64,
+
+    /// Sparse memory of the store in MB, of which a scattered sixth is touched
+    #[arg(long, value_name = "MB", default_value_t = 3072, value_parser = clap::value_parser!(u64).range(64..=1_048_576))]
+    pub sparse_mib: u64,
+
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `mega workload`
+#[derive(Debug, Args)]
+pub struct WorkloadArgs {
+    /// Name and options
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    pub args: Vec<String>,
+}
+
+fn parse_interval(text: &str) -> Result<Duration, String> {
+    let least = Duration::from_millis(10);
+    let time = parse_duration(text).map_err(|e| e.to_string())?;
+    if time < least {
+        return Err(format!("'{text}' is too short: at least {}", show_duration(least)));
+    }
+    Ok(time)
+}
+
+fn parse_budget(text: &str) -> Result<Share, String> {
+    let share: Share = text.parse().map_err(|e: mega_core::units::UnitError| e.to_string())?;
+    if share == Share::ZERO {
+        return Err("a budget of nothing allows nothing (--dry-run acts on nothing)".to_string());
+    }
+    Ok(share)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_command_after_the_dashes_is_left_alone() {
+        let cli = Cli::try_parse_from(["mega", "run", "--interval", "1s", "--", "sh", "-c", "x", "--policy"]).unwrap();
+        let Command::Run(run) = cli.command else { panic!() };
+        assert_eq!(run.command, ["sh", "-c", "x", "--policy"]);
+        assert_eq!(run.options.interval, Duration::from_secs(1));
+    }
+
+    #[test]
+    fn values_out_of_range_are_refused() {
+        for bad in [
+            ["--interval", "0"],
+            ["--interval", "0s"],
+            ["--interval", "1ms"],
+            ["--stall-budget", "0%"],
+            ["--stall-budget", "101%"],
+            ["--cpu-budget", "x"],
+            ["--free-blocks", "-1"],
+            ["--free-blocks", "99999999999999999999"],
+            ["--duration", "9e99s"],
+            ["--fault-size", "8K"],
+            ["--scanner", "guess"],
+        ] {
+            let args = ["mega", "manage", bad[0], bad[1], "1"];
+            assert!(Cli::try_parse_from(args).is_err(), "{bad:?}");
+        }
+        assert!(Cli::try_parse_from(["mega", "manage", "0"]).is_err());
+        assert!(Cli::try_parse_from(["mega", "manage", "-1"]).is_err());
+        assert!(Cli::try_parse_from(["mega", "run"]).is_err());
+    }
+}

@@ -1,0 +1,76 @@
+//! `mega doctor`: what this machine offers, who owns its THP settings, what is missing.
+
+use std::io::Write;
+
+use anyhow::Result;
+use mega_linux::capabilities::{examine, Finding, Status};
+use mega_linux::proc::ProcRoot;
+use serde_json::json;
+
+use crate::args::{DoctorArgs, ScannerChoice};
+use crate::manage::scanner_for;
+
+/// One capability of DESIGN's table, here.
+struct Capability {
+    what: &'static str,
+    works: bool,
+    why: String,
+}
+
+/// Looks and tells. Always succeeds: finding something missing is what it is for.
+pub fn run(args: &DoctorArgs) -> Result<()> {
+    let machine = examine(&ProcRoot::default());
+    let findings = &machine.findings;
+    let capabilities = capabilities(findings);
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        let list: Vec<_> = capabilities
+            .iter()
+            .map(|c| json!({"capability": c.what, "works": c.works, "detail": c.why}))
+            .collect();
+        writeln!(out, "{}", json!({"schema": 1, "kind": "doctor", "machine": machine, "capabilities": list}))?;
+        return Ok(());
+    }
+    writeln!(out, "This machine")?;
+    for finding in findings {
+        let mark = match finding.status {
+            Status::Ok => "ok ",
+            Status::Partial => "~  ",
+            Status::Missing => "no ",
+        };
+        writeln!(out, "  {mark} {:<22} {}", finding.name, finding.detail)?;
+        if finding.status != Status::Ok && !finding.consequence.is_empty() {
+            writeln!(out, "      {:<22} -> {}", "", finding.consequence)?;
+        }
+    }
+    writeln!(out, "\nWhat mega can do here")?;
+    for c in &capabilities {
+        writeln!(out, "  {} {:<38} {}", if c.works { "yes" } else { "no " }, c.what, c.why)?;
+    }
+    Ok(())
+}
+
+fn capabilities(findings: &[Finding]) -> Vec<Capability> {
+    let (observe, accessed, how) = match scanner_for(ScannerChoice::Auto) {
+        Ok((scanner, refused)) => {
+            let mut how = format!("by {}", scanner.name());
+            for reason in refused {
+                how += &format!("; {reason}");
+            }
+            (true, scanner.sees_accessed(), how)
+        }
+        Err(error) => (false, false, format!("{error:#}")),
+    };
+    let works = |name: &str| findings.iter().any(|f| f.name == name && f.status != Status::Missing);
+    let detail = |name: &str| findings.iter().find(|f| f.name == name).map_or("", |f| f.detail.as_str()).to_string();
+    let no_module = "needs mega.ko, which is not part of this release";
+    let no_faults = "needs the reservation kernel or the simulator, not part of this release";
+    vec![
+        Capability { what: "see mapped, huge and zero pages", works: observe, why: how.clone() },
+        Capability { what: "see accessed pages (utilization)", works: accessed, why: if accessed { how } else { "only the eBPF walk can".into() } },
+        Capability { what: "promote", works: works("collapse"), why: detail("collapse") },
+        Capability { what: "demote, give zero pages back", works: works("cold"), why: detail("cold") },
+        Capability { what: "compact chosen blocks", works: false, why: no_module.into() },
+        Capability { what: "decide at fault time (reservations)", works: false, why: no_faults.into() },
+    ]
+}

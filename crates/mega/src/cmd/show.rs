@@ -1,0 +1,134 @@
+//! `mega show`: one look at a process.
+
+use std::io::Write;
+
+use anyhow::{Context, Result};
+use comfy_table::{presets, CellAlignment, Table};
+use mega_core::units::Bytes;
+use mega_linux::look::{look, Look, LookOptions, MappingLook};
+use mega_linux::proc::ProcRoot;
+use mega_linux::process::Process;
+use mega_linux::thp::{self, Owner};
+use serde_json::{json, Value};
+
+use crate::args::ShowArgs;
+use crate::manage::scanner_for;
+
+/// Looks at each process in turn.
+pub fn run(args: &ShowArgs) -> Result<()> {
+    let root = ProcRoot::default();
+    let (mut scanner, refused) = scanner_for(args.scanner)?;
+    for reason in refused {
+        eprintln!("mega: {reason}; using {}", scanner.name());
+    }
+    let mut seen = Vec::new();
+    for &pid in &args.pids {
+        let process = Process::open(&root, pid)?;
+        let name = process.name(&root);
+        let looked = look(&root, scanner.as_mut(), pid, &LookOptions::default())
+            .with_context(|| format!("process {pid} ({name})"))?;
+        let owners = thp::owners(&root, pid).with_context(|| format!("process {pid} ({name})"))?;
+        seen.push((pid, name, looked, owners));
+    }
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        let list: Vec<_> = seen.iter().map(|(pid, name, l, owners)| to_json(*pid, name, l, owners)).collect();
+        writeln!(out, "{}", json!({"schema": 1, "kind": "show", "scanner": scanner.name(), "processes": list}))?;
+        return Ok(());
+    }
+    for (pid, name, looked, owners) in &seen {
+        write!(out, "{}", to_text(*pid, name, looked, owners, args.top))?;
+    }
+    Ok(())
+}
+
+fn show_waste(waste: Option<u64>) -> String {
+    waste.map_or_else(|| "?".to_string(), |bytes| Bytes(bytes).to_string())
+}
+
+fn percent(part: u64, whole: u64) -> String {
+    format!("{:.0}%", 100.0 * part as f64 / whole.max(1) as f64)
+}
+
+fn to_text(pid: u32, name: &str, looked: &Look, owners: &[Owner], top: usize) -> String {
+    let t = &looked.total;
+    let mut text = format!(
+        "{pid} {name}\n  resident {}   in huge pages {} ({})   wasted in them {}   would qualify {}\n",
+        Bytes(t.rss_bytes),
+        Bytes(t.huge_bytes),
+        percent(t.huge_bytes, t.rss_bytes),
+        show_waste(t.waste_bytes),
+        Bytes(t.qualifies_bytes),
+    );
+    if looked.read.0 < looked.read.1 {
+        text += &format!("  (waste: {} of {} huge pages read, scaled)\n", looked.read.0, looked.read.1);
+    }
+    for owner in owners {
+        text += &format!("  THP: {owner}\n");
+    }
+    let mut mappings: Vec<&MappingLook> = looked.mappings.iter().filter(|m| m.tally.rss_bytes > 0).collect();
+    mappings.sort_by_key(|m| std::cmp::Reverse(m.tally.rss_bytes));
+    let shown = if top == 0 { mappings.len() } else { top.min(mappings.len()) };
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING);
+    table.set_header(["  mapping", "resident", "huge", "wasted", "qualifies", "note"]);
+    for m in &mappings[..shown] {
+        table.add_row(row(m));
+    }
+    for column in table.column_iter_mut().skip(1).take(4) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    for line in table.lines() {
+        text += line.trim_end();
+        text += "\n";
+    }
+    if shown < mappings.len() {
+        let rest: u64 = mappings[shown..].iter().map(|m| m.tally.rss_bytes).sum();
+        text += &format!("  and {} more with {} (--top 0 lists all)\n", mappings.len() - shown, Bytes(rest));
+    }
+    text
+}
+
+/// One mapping as a table row. What is a file or small is not worth a remark; what someone switched off is.
+fn row(m: &MappingLook) -> [String; 6] {
+    let name = m.vma.name.as_deref().unwrap_or("anonymous");
+    let short: String = match name.rsplit_once('/') {
+        Some((_, file)) => file.chars().take(16).collect(),
+        None => name.chars().take(16).collect(),
+    };
+    let or_dash = |bytes: u64| if bytes == 0 { "-".to_string() } else { Bytes(bytes).to_string() };
+    let note = m.vma.obstacle().map_or(String::new(), |obstacle| obstacle.to_string());
+    [
+        format!("  {:x} {short}", m.vma.start),
+        Bytes(m.tally.rss_bytes).to_string(),
+        or_dash(m.tally.huge_bytes),
+        m.tally.waste_bytes.map_or("-".to_string(), or_dash),
+        or_dash(m.tally.qualifies_bytes),
+        note.chars().take(24).collect(),
+    ]
+}
+
+fn to_json(pid: u32, name: &str, looked: &Look, owners: &[Owner]) -> Value {
+    let mappings: Vec<_> = looked
+        .mappings
+        .iter()
+        .filter(|m| m.tally.rss_bytes > 0)
+        .map(|m| {
+            let mut value = serde_json::to_value(m.tally).unwrap_or_default();
+            value["start"] = format!("{:#x}", m.vma.start).into();
+            value["end"] = format!("{:#x}", m.vma.end).into();
+            value["name"] = m.vma.name.clone().into();
+            value["obstacle"] = m.vma.obstacle().map(|o| o.to_string()).into();
+            value
+        })
+        .collect();
+    json!({
+        "pid": pid,
+        "name": name,
+        "total": looked.total,
+        "huge_pages_read": looked.read.0,
+        "huge_pages": looked.read.1,
+        "thp": owners,
+        "mappings": mappings,
+    })
+}

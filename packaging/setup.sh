@@ -1,0 +1,53 @@
+#!/bin/sh
+# Installs what building and testing need on a Debian-like machine: a compiler for BPF, headers, a Rust toolchain, Redis.
+# Idempotent, and silent when there is nothing to do. Runs as root, or with sudo.
+set -eu
+
+say() { printf 'setup: %s\n' "$*" >&2; }
+
+missing=
+need() { # need COMMAND-OR-FILE PACKAGE
+    if ! command -v "$1" >/dev/null 2>&1 && ! [ -e "$1" ]; then missing="$missing $2"; fi
+}
+
+need cc gcc
+need clang clang
+need llvm-strip llvm
+need pkg-config pkg-config
+need /usr/include/libelf.h libelf-dev
+need /usr/include/zlib.h zlib1g-dev
+[ "${WITH_REDIS:-1}" = 0 ] || need redis-server redis-server
+
+# Debian 13 and later bring a Rust that is new enough; older ones need rustup.
+if ! command -v cargo >/dev/null 2>&1; then
+    if [ -x "$HOME/.cargo/bin/cargo" ]; then
+        PATH="$HOME/.cargo/bin:$PATH"
+    else
+        missing="$missing cargo rustc rustfmt rust-clippy"
+    fi
+fi
+
+if [ -n "$missing" ]; then
+    if ! command -v apt-get >/dev/null 2>&1; then
+        say "this machine has no apt-get; please install by hand:$missing"
+        exit 1
+    fi
+    sudo=
+    if [ "$(id -u)" != 0 ]; then
+        command -v sudo >/dev/null 2>&1 || { say "needs root or sudo to install:$missing"; exit 1; }
+        sudo=sudo
+    fi
+    say "installing:$missing"
+    $sudo apt-get update -qq
+    # RUNLEVEL=1 keeps Debian from starting Redis as a service: tests and demo start their own.
+    # shellcheck disable=SC2086
+    $sudo env RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
+fi
+
+wanted=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' "$(dirname "$0")/../Cargo.toml" | head -n 1)
+have=$(rustc --version | awk '{print $2}')
+oldest=$(printf '%s\n%s\n' "$wanted" "$have" | sort -V | head -n 1)
+if [ "$oldest" != "$wanted" ]; then
+    say "needs Rust $wanted or later, found $have: install it with rustup (a package of Debian 13 and later)"
+    exit 1
+fi
