@@ -131,6 +131,12 @@ fn version(release: &str) -> Option<(u32, u32)> {
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 
+/// Splitting a huge page gives its zero-filled base pages back (Linux 6.12 and later).
+pub fn split_frees(root: &ProcRoot) -> bool {
+    let release = read_word(&root.proc.join("sys/kernel/osrelease"));
+    release.as_deref().and_then(version).is_some_and(|version| version >= (6, 12))
+}
+
 fn kernel(release: &str) -> Finding {
     match version(release) {
         Some(version) if version >= (6, 12) => Finding::ok("kernel", release),

@@ -67,6 +67,9 @@ pub struct LinuxHost {
     refused: BTreeMap<u32, u64>,
     events: Vec<HostEvent>,
     began: Instant,
+    cpu_at_start: Duration,
+    /// A split gives zero-filled base pages back (Linux 6.12): where it does not, knowing of them is of no use.
+    split_frees: bool,
     seen_any: bool,
     said: BTreeSet<&'static str>,
 }
@@ -77,11 +80,13 @@ impl LinuxHost {
         Self {
             scanner,
             roster,
-            options,
             managed: BTreeMap::new(),
             refused: BTreeMap::new(),
             events: Vec::new(),
             began: Instant::now(),
+            cpu_at_start: sys::process_cpu_time(),
+            split_frees: crate::capabilities::split_frees(&options.root),
+            options,
             seen_any: false,
             said: BTreeSet::new(),
         }
@@ -215,7 +220,15 @@ impl LinuxHost {
         let pid = id.pid as i32;
         // A kernel that does not say (before 5.0) is asked by trying.
         if let Ok(status) = status::read(&self.options.root, id.pid) {
-            managed.thp_disabled = status.thp_enabled == Some(false);
+            let disabled = status.thp_enabled == Some(false);
+            if disabled && !std::mem::replace(&mut managed.thp_disabled, disabled) {
+                self.events.push(HostEvent::Notice(format!(
+                    "process {} ({}) has switched THP off for itself by prctl(PR_SET_THP_DISABLE): nothing of it can be promoted \
+                     (Redis: start it with --disable-thp no)",
+                    id.pid, status.name
+                )));
+            }
+            managed.thp_disabled = disabled;
         }
         managed.vmas = scanner.vmas(pid)?.iter().map(Vma::from).collect();
         let ranges: Vec<ScanRange> = managed
@@ -241,7 +254,7 @@ impl LinuxHost {
                 .filter(|scan| scan.flags.contains(RegionFlags::HUGE))
                 .map(|scan| Region::at(scan.address)),
         );
-        if wants.contents {
+        if wants.contents && self.split_frees {
             managed.contents.inspect(allowance, |regions| read_contents(scanner, pid, regions));
         }
         let sees_accessed = scanner.sees_accessed();
@@ -282,6 +295,8 @@ impl Managed {
         let region = Region::at(scan.address);
         let vma = self.vma_of(region)?;
         let huge = scan.flags.contains(RegionFlags::HUGE);
+        // The shared zero page counts as accessed for ever: MADV_COLD passes it over.
+        let accessed = if huge { scan.accessed } else { scan.accessed.saturating_sub(scan.zero) };
         let zero = if huge {
             self.contents.zero(region)
         } else {
@@ -290,7 +305,7 @@ impl Managed {
         Some(Observation {
             region,
             mapped: BasePages(scan.mapped.into()),
-            accessed: BasePages(scan.accessed.into()),
+            accessed: BasePages(accessed.into()),
             dirty: BasePages(scan.dirty.into()),
             zero,
             huge,
@@ -318,7 +333,7 @@ impl Host for LinuxHost {
     }
 
     fn cpu_time(&self) -> Duration {
-        sys::process_cpu_time()
+        sys::process_cpu_time().saturating_sub(self.cpu_at_start)
     }
 
     fn observe(&mut self, wants: &Wants) -> Snapshot {
@@ -427,6 +442,7 @@ impl Host for LinuxHost {
     }
 
     fn events(&mut self) -> Vec<HostEvent> {
+        self.drop_ended();
         std::mem::take(&mut self.events)
     }
 }

@@ -4,26 +4,20 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 
 use anyhow::{bail, Context, Result};
-use mega_core::journal::{Event, Line};
-use mega_core::replay::replay;
+use mega_core::journal::Line;
+use mega_core::replay::{policy_of, replay};
 use serde_json::json;
 
 use crate::args::ReplayArgs;
-use crate::manage::policy_from;
-
 /// A line of the journal is never longer.
 const LINE_MAX: usize = 64 << 10;
 
 /// Replays the journal; fails when a decision differs.
 pub fn run(args: &ReplayArgs) -> Result<()> {
     let lines = read(args)?;
-    let start = lines.iter().find_map(|line| match &line.event {
-        Event::Start { policy, params, .. } => Some((policy.clone(), params.clone())),
-        _ => None,
-    });
-    let (name, params) = start.context("the journal has no start line, so its policy is not known")?;
-    let sets: Vec<String> = params.split(',').filter(|set| !set.is_empty()).map(str::to_string).collect();
-    let mut policy = policy_from(&name, &sets)?;
+    let policy = lines.iter().find_map(|line| policy_of(&line.event));
+    let mut policy = policy.context("the journal has no start line, so its policy is not known")??;
+    let name = policy.name();
     let found = replay(lines.iter(), policy.as_mut())?;
     if found.scans == 0 {
         bail!("the journal holds no observations: write it with --journal-full");
@@ -33,14 +27,21 @@ pub fn run(args: &ReplayArgs) -> Result<()> {
         writeln!(
             out,
             "{}",
-            json!({"schema": 1, "policy": name, "scans": found.scans, "same": found.same, "different": found.missing.len()})
+            json!({"schema": 1, "policy": name, "scans": found.scans, "same": found.same, "missing": found.missing.len(), "extra": found.extra.len()})
         )?;
     } else {
-        writeln!(out, "policy {name}: {} scans, {} decisions made again, {} not", found.scans, found.same, found.missing.len())?;
+        writeln!(
+            out,
+            "policy {name}: {} scans, {} decisions made again, {} not made, {} made anew",
+            found.scans,
+            found.same,
+            found.missing.len(),
+            found.extra.len()
+        )?;
     }
-    match found.missing.first() {
+    match found.missing.iter().chain(&found.extra).next() {
         None => Ok(()),
-        Some(first) => bail!("{} decisions differ, the first: {first}", found.missing.len()),
+        Some(first) => bail!("decisions differ, the first: {first}"),
     }
 }
 
