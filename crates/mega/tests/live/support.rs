@@ -8,6 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use mega_core::journal::{Event, Line};
+use mega_linux::knobs::Knobs;
 use mega_linux::proc::ProcRoot;
 use mega_linux::scan::{choose, Preference, RegionScan, ScanRange, Scanner};
 use serde_json::Value;
@@ -98,6 +99,8 @@ impl Workload {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             match self.lines.0.recv_timeout(left) {
+                // What a test program prints of its own is not for us.
+                Ok(line) if !line.starts_with('{') => {}
                 Ok(line) => {
                     let event: Value = serde_json::from_str(&line).unwrap_or_else(|e| panic!("{line}: {e}"));
                     if event["event"] == name {
@@ -280,6 +283,25 @@ pub fn rss_bytes(pid: i32) -> u64 {
         .unwrap()
         .rss_bytes
         .unwrap()
+}
+
+/// Bytes of a process in anonymous huge pages.
+pub fn huge_bytes(pid: i32) -> u64 {
+    mega_linux::proc::smaps::read_rollup(&ProcRoot::default(), pid as u32)
+        .unwrap()
+        .anon_huge_bytes
+        .unwrap()
+}
+
+/// Has faults make huge pages in every program of this machine until what it returns is dropped; a test that was killed meanwhile
+/// is made good for by the next one.
+pub fn huge_pages_everywhere() -> Knobs {
+    // Not where managers keep theirs: `mega off` would take the test for one.
+    let mut knobs = Knobs::open(ProcRoot::default(), Path::new("/run/mega-tests")).unwrap();
+    knobs.recover().unwrap();
+    let enabled = ProcRoot::default().thp("enabled");
+    knobs.set(&enabled, "always").unwrap();
+    knobs
 }
 
 /// Waits until something is so; false when it does not become so in time.

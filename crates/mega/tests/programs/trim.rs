@@ -1,0 +1,70 @@
+//! Must hold 1, second half: a program that huge pages blow up comes down to nearly what base pages take; its dense neighbour keeps
+//! its huge pages.
+
+use std::time::{Duration, Instant};
+
+use crate::support::{alone, can_run, huge_bytes, huge_pages_everywhere, rss_bytes, Manager, Workload};
+
+const SPARSE: [&str; 3] = ["sparse", "--mib", "6144"];
+const DENSE_MIB: u64 = 1536;
+
+fn mib(bytes: u64) -> u64 {
+    bytes >> 20
+}
+
+/// What the sparse program takes on base pages.
+fn on_base_pages() -> u64 {
+    let (workload, _) = Workload::start(&[&SPARSE[..], &["--thp", "never"]].concat());
+    let rss = rss_bytes(workload.pid);
+    assert!(workload.quit().success());
+    rss
+}
+
+#[test]
+fn trim_takes_back_what_stock_huge_pages_waste_and_leaves_a_dense_program_alone() {
+    let _alone = alone();
+    if !can_run(9 * 1024) {
+        return;
+    }
+    let base = on_base_pages();
+    let _always = huge_pages_everywhere();
+    let (mut sparse, _) = Workload::start(&SPARSE);
+    let (mut dense, _) = Workload::start(&["dense", "--mib", &DENSE_MIB.to_string()]);
+    let (before, dense_before) = (rss_bytes(sparse.pid), huge_bytes(dense.pid));
+    eprintln!("sparse: {} MB on base pages, {} MB on stock huge pages", mib(base), mib(before));
+    assert!(before > 5 * base, "stock huge pages blow it up: {} of {} MB", mib(before), mib(base));
+    assert!(dense_before * 100 >= (DENSE_MIB << 20) * 95, "{} MB huge in the dense one", mib(dense_before));
+
+    let began = Instant::now();
+    let manager = Manager::start(&["--policy", "trim", &sparse.pid.to_string(), &dense.pid.to_string()]);
+    let limit = base + base / 10;
+    let mut next = Duration::ZERO;
+    let took = loop {
+        let (now, at) = (rss_bytes(sparse.pid), began.elapsed());
+        if now <= limit {
+            break at;
+        }
+        if at >= next {
+            eprintln!("  {:4.0} s: {} MB", at.as_secs_f64(), mib(now));
+            next = at + Duration::from_secs(5);
+        }
+        if at > Duration::from_secs(120) {
+            eprintln!("{}", manager.stop().summary);
+            panic!("still at {} MB, {} MB on base pages", mib(now), mib(base));
+        }
+        std::thread::sleep(Duration::from_millis(500));
+    };
+    eprintln!("down to {} MB after {:.1} s", mib(rss_bytes(sparse.pid)), took.as_secs_f64());
+    // Looked at again from time to time, the dense one must stay as it is, and the sparse one as small.
+    std::thread::sleep(Duration::from_secs(10));
+    let (after, dense_after) = (rss_bytes(sparse.pid), huge_bytes(dense.pid));
+    sparse.check();
+    dense.check();
+    let managed = manager.stop();
+    eprintln!("sparse {} MB, dense {} of {} MB huge: {}", mib(after), mib(dense_after), mib(dense_before), managed.summary);
+    assert!(managed.status.success());
+    assert!(took <= Duration::from_secs(60), "it took {took:?}");
+    assert!(after <= limit, "{} MB later, {} MB on base pages", mib(after), mib(base));
+    assert!(dense_after * 100 >= dense_before * 99, "{} of {} MB are still huge", mib(dense_after), mib(dense_before));
+    assert!(sparse.quit().success() && dense.quit().success());
+}
