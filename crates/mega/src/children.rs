@@ -24,19 +24,40 @@ pub struct Running {
 
 /// Why a command could not be started, with the status that says so.
 pub struct StartError {
-    /// 126 or 127.
+    /// 125 to 127, or 128 and a signal that came first.
     pub status: u8,
     /// What to say.
     pub error: anyhow::Error,
 }
 
+/// Signals, caught from here on: none may end us while we hold something, and none that was meant for the command may be lost.
+pub struct Watched {
+    signals: SignalsInfo<WithOrigin>,
+    stop: OwnedFd,
+    write: OwnedFd,
+}
+
+/// Begins to catch signals.
+pub fn watch_signals() -> Result<Watched> {
+    let signals = SignalsInfo::<WithOrigin>::new([SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2])
+        .context("cannot watch signals")?;
+    let (stop, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).context("cannot make a pipe")?;
+    stop_on(off_signal().as_raw(), &write)?;
+    Ok(Watched { signals, stop, write })
+}
+
 /// Starts the command. What it leaves behind when it ends (daemons) becomes our child, so that it is found and reaped.
-pub fn start(command: &[OsString]) -> Result<Running, StartError> {
+pub fn start(command: &[OsString], watched: Watched) -> Result<Running, StartError> {
+    let Watched { mut signals, stop, write } = watched;
     let (name, args) = command.split_first().map_or((OsString::new(), &[][..]), |(n, a)| (n.clone(), a));
     let failed = |status, error| StartError { status, error };
     mega_linux::sys::become_subreaper()
         .context("cannot become the reaper of the command's orphans")
         .map_err(|e| failed(Failure::RUN_FAILED, e))?;
+    if let Some(origin) = signals.pending().next() {
+        let error = anyhow::anyhow!("signal {} came before the command was started", origin.signal);
+        return Err(failed((128 + origin.signal) as u8, error));
+    }
     let child = Command::new(&name).args(args).spawn().map_err(|error| {
         let status = if error.kind() == std::io::ErrorKind::NotFound {
             Failure::NOT_FOUND
@@ -47,11 +68,7 @@ pub fn start(command: &[OsString]) -> Result<Running, StartError> {
         failed(status, error)
     })?;
     let pid = child.id() as i32;
-    forward_signals(pid).map_err(|e| failed(Failure::RUN_FAILED, e))?;
-    let (stop, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
-        .context("cannot make a pipe")
-        .map_err(|e| failed(Failure::RUN_FAILED, e))?;
-    stop_on(off_signal().as_raw(), &write).map_err(|e| failed(Failure::RUN_FAILED, e))?;
+    forward_signals(signals, pid);
     let status = Arc::new(Mutex::new(None));
     let seen = Arc::clone(&status);
     let reaper = std::thread::spawn(move || {
@@ -79,9 +96,7 @@ fn reap(main: i32, status: &Mutex<Option<WaitStatus>>) {
 }
 
 /// Passes on to the command the signals that were sent to mega. Those of the terminal's keys reach it without us.
-fn forward_signals(pid: i32) -> Result<()> {
-    let mut signals = SignalsInfo::<WithOrigin>::new([SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2])
-        .context("cannot watch signals")?;
+fn forward_signals(mut signals: SignalsInfo<WithOrigin>, pid: i32) {
     std::thread::spawn(move || {
         for origin in signals.forever() {
             let sent_by_a_process = origin.process.is_some();
@@ -90,7 +105,6 @@ fn forward_signals(pid: i32) -> Result<()> {
             }
         }
     });
-    Ok(())
 }
 
 impl Running {

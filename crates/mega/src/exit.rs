@@ -1,6 +1,7 @@
 //! Exit statuses and the one line that goes with each failure.
 
 use std::fmt;
+use std::io::Write;
 use std::process::ExitCode;
 
 /// How a failure ends the program.
@@ -23,6 +24,11 @@ impl Failure {
         anyhow::Error::new(UsageError(error.to_string()))
     }
 
+    /// A failure about which the one line is on standard error already.
+    pub fn said() -> anyhow::Error {
+        anyhow::Error::new(Said)
+    }
+
     /// Says what failed and gives the status for it.
     pub fn status(result: anyhow::Result<()>, failed: u8) -> ExitCode {
         match result {
@@ -35,7 +41,9 @@ impl Failure {
                 if broken_pipe {
                     return ExitCode::SUCCESS;
                 }
-                say(&error);
+                if error.downcast_ref::<Said>().is_none() {
+                    say(&error);
+                }
                 let is_usage = error.downcast_ref::<UsageError>().is_some();
                 if is_usage && failed == Self::FAILED {
                     ExitCode::from(Self::USAGE)
@@ -50,7 +58,12 @@ impl Failure {
 /// Says what failed in one line.
 pub fn say(error: &anyhow::Error) {
     let text = format!("{error:#}");
-    eprintln!("mega: {}", text.replace('\n', " "));
+    tell(&format!("mega: {}", text.replace('\n', " ")));
+}
+
+/// A line on standard error. Nobody may read there any more, which is no reason to panic and leave a program half managed.
+pub fn tell(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 /// The status for a command line that the parser refused, or for help.
@@ -61,6 +74,17 @@ pub fn usage_status(error: &clap::Error, is_run: bool) -> ExitCode {
         (true, false) => ExitCode::from(Failure::USAGE),
     }
 }
+
+#[derive(Debug)]
+struct Said;
+
+impl fmt::Display for Said {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("said before")
+    }
+}
+
+impl std::error::Error for Said {}
 
 #[derive(Debug)]
 struct UsageError(String);

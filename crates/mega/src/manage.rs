@@ -61,8 +61,8 @@ pub fn scanner_for(choice: ScannerChoice) -> Result<(Box<dyn Scanner>, Vec<Strin
 /// Checks and opens everything.
 pub fn prepare(options: ManageOptions) -> Result<Ready> {
     let policy = policy_from(&options.policy, &options.set)?;
-    let mut output = Output::open(options.journal.as_deref(), options.json, options.verbose, options.quiet)?;
     require(options.dry_run)?;
+    let mut output = Output::open(options.journal.as_deref(), options.json, options.verbose, options.quiet)?;
     // What a manager that was killed left behind is put back first.
     let mut knobs = open_knobs()?;
     for text in describe_restored(&knobs.recover().context("cannot put back what an earlier manager left behind")?) {
@@ -159,7 +159,7 @@ pub fn describe_restored(done: &Restored) -> Vec<String> {
 
 impl Ready {
     /// Manages whom the roster names until `stop` is readable, the time is over, or nobody is left.
-    pub fn manage(mut self, roster: Box<dyn Roster>, stop: OwnedFd) -> (Status, Output) {
+    pub fn manage(mut self, roster: Box<dyn Roster>, stop: OwnedFd) -> Managed {
         let mut host = LinuxHost::new(
             self.scanner,
             roster,
@@ -177,20 +177,55 @@ impl Ready {
             Ok(done) => describe_restored(&done).iter().for_each(|text| self.output.say(text)),
             Err(error) => self.output.say(&format!("settings are not put back (`mega off` tries again): {error}")),
         }
-        (status, self.output)
+        Managed {
+            status,
+            output: self.output,
+            anyone: host.seen_any(),
+        }
     }
 }
 
+/// What managing came to.
+pub struct Managed {
+    /// The figures.
+    pub status: Status,
+    /// Where the summary goes.
+    pub output: Output,
+    /// Whether any process was managed at all.
+    pub anyone: bool,
+}
+
 /// Processes and all that comes of them.
-pub struct FamilyRoster(pub Family);
+pub struct FamilyRoster {
+    family: Family,
+    closed: bool,
+}
+
+impl FamilyRoster {
+    /// Over when the last one known has ended.
+    pub fn of(pids: Vec<u32>) -> Self {
+        Self {
+            family: Family::of(pids),
+            closed: true,
+        }
+    }
+
+    /// What is below us: over when whoever reaps it says so, because the last one known may have left a daemon that no look has seen.
+    pub fn below_us() -> Self {
+        Self {
+            family: Family::below(std::process::id()),
+            closed: false,
+        }
+    }
+}
 
 impl Roster for FamilyRoster {
     fn pids(&mut self, root: &ProcRoot) -> Result<Vec<u32>, String> {
-        self.0.look(root).map_err(|error| error.to_string())?;
-        Ok(self.0.members().map(|member| member.pid).collect())
+        self.family.look(root).map_err(|error| error.to_string())?;
+        Ok(self.family.members().map(|member| member.pid).collect())
     }
 
     fn closed(&self) -> bool {
-        true
+        self.closed
     }
 }

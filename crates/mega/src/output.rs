@@ -11,6 +11,7 @@ use mega_core::journal::{Event, Line};
 use mega_core::units::show_duration;
 use serde_json::json;
 
+use crate::exit::{tell, Failure};
 use crate::status::StatusLine;
 
 /// Where everything goes.
@@ -21,6 +22,8 @@ pub struct Output {
     quiet: bool,
     status: Option<StatusLine>,
     complained: bool,
+    /// Why the last one was refused.
+    refused: Option<String>,
     flushed: Instant,
 }
 
@@ -43,6 +46,7 @@ impl Output {
             quiet,
             status,
             complained: false,
+            refused: None,
             flushed: Instant::now(),
         })
     }
@@ -67,7 +71,19 @@ impl Output {
             if let Some(status) = &mut self.status {
                 status.clear();
             }
-            eprintln!("mega: {text}");
+            tell(&format!("mega: {text}"));
+        }
+    }
+
+    /// Nobody could be managed: the failure that says so, unless why each one was refused has been said.
+    pub fn nobody(mut self) -> anyhow::Error {
+        if let Some(journal) = &mut self.journal {
+            let _ = journal.flush();
+        }
+        match self.refused {
+            Some(_) if !self.quiet => Failure::said(),
+            Some(why) => anyhow::anyhow!(why),
+            None => anyhow::anyhow!("nothing to manage: every process ended before it could be looked at"),
         }
     }
 
@@ -86,7 +102,7 @@ impl Output {
         if stdout_is_ours {
             writeln!(io::stdout(), "{text}")?;
         } else {
-            eprintln!("{text}");
+            tell(&text);
         }
         Ok(())
     }
@@ -102,7 +118,12 @@ impl Observer for Output {
         }
         match &line.event {
             Event::Notice { text } => self.say(text),
-            Event::Refused { pid, why } => self.say(&format!("process {pid} is not managed: {why}")),
+            Event::Refused { pid, why } => {
+                let own = format!("process {pid}: ");
+                let text = format!("process {pid} is not managed: {}", why.strip_prefix(&own).unwrap_or(why));
+                self.say(&text);
+                self.refused = Some(text);
+            }
             _ if self.verbose => self.say(&line.to_text()),
             _ => {}
         }

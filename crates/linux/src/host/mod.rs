@@ -64,6 +64,7 @@ pub struct LinuxHost {
     roster: Box<dyn Roster>,
     options: Options,
     managed: BTreeMap<ProcessId, Managed>,
+    /// Those who could not be taken in, with their start; said once each.
     refused: BTreeMap<u32, u64>,
     events: Vec<HostEvent>,
     began: Instant,
@@ -92,6 +93,20 @@ impl LinuxHost {
         }
     }
 
+    /// Whether any process was managed so far.
+    pub fn seen_any(&self) -> bool {
+        self.seen_any
+    }
+
+    /// Whether nobody is managed and nobody will be. What the managed ones left behind when they ended is looked for first.
+    fn nobody_left(&mut self) -> bool {
+        if self.managed.is_empty() && self.roster.closed() {
+            self.refresh_processes();
+            return self.managed.is_empty();
+        }
+        false
+    }
+
     fn drop_ended(&mut self) {
         let gone: Vec<_> = self
             .managed
@@ -108,7 +123,11 @@ impl LinuxHost {
         self.drop_ended();
         let known: BTreeSet<u32> = self.managed.keys().map(|id| id.pid).collect();
         match self.roster.pids(&self.options.root) {
-            Ok(pids) => pids.into_iter().filter(|pid| !known.contains(pid)).for_each(|pid| self.take_in(pid)),
+            Ok(pids) => {
+                let named: BTreeSet<u32> = pids.into_iter().collect();
+                self.refused.retain(|pid, _| named.contains(pid));
+                named.difference(&known).for_each(|pid| self.take_in(*pid));
+            }
             Err(why) => self.notice_once("roster", || format!("no further processes can be found: {why}")),
         }
     }
@@ -119,6 +138,8 @@ impl LinuxHost {
         }
     }
 
+    /// Begins to manage a process if that can be. Who is refused is asked again at the next scan: what shares memory since a vfork gets
+    /// its own by exec, and another manager lets go some time.
     fn take_in(&mut self, pid: u32) {
         let process = match Process::open(&self.options.root, pid) {
             Ok(process) => process,
@@ -126,9 +147,6 @@ impl LinuxHost {
             Err(error) => return self.refuse(pid, 0, error.to_string()),
         };
         let started = process.start_ticks();
-        if self.refused.get(&pid) == Some(&started) {
-            return;
-        }
         let shares = self.managed.values().find(|other| other.process.shares_memory_with(&process));
         if let Some(other) = shares {
             let text = format!("shares its memory with {}, which is managed", other.process.pid());
@@ -142,6 +160,7 @@ impl LinuxHost {
             },
         };
         let id = process.id();
+        self.refused.remove(&pid);
         self.seen_any = true;
         self.events.push(HostEvent::Found(id, process.name(&self.options.root)));
         self.managed.insert(
@@ -158,7 +177,7 @@ impl LinuxHost {
     }
 
     fn refuse(&mut self, pid: u32, started: u64, why: String) {
-        if self.refused.insert(pid, started).is_none() {
+        if self.refused.insert(pid, started) != Some(started) {
             self.events.push(HostEvent::Refused(pid, why));
         }
     }
@@ -409,8 +428,8 @@ impl Host for LinuxHost {
         };
         managed.aged.spoil(action.region);
         let call = actuate::act(managed.process.pidfd(), action.kind, action.region);
-        if call.error == Some(CallError::Refused) {
-            // The mapping is not what it was at the last scan: see what it is, so that the outcome can say why.
+        if matches!(call.error, Some(CallError::Refused | CallError::NoMemory)) {
+            // The mapping may not be what it was at the last scan (a hole too says ENOMEM): see what it is, so that the outcome can say why.
             if let Ok(vmas) = self.scanner.vmas(action.process.pid as i32) {
                 managed.vmas = vmas.iter().map(Vma::from).collect();
             }
@@ -425,7 +444,7 @@ impl Host for LinuxHost {
             if limit.is_some_and(|limit| now >= limit) {
                 return Wake::Stop;
             }
-            if self.seen_any && self.managed.is_empty() && self.roster.closed() {
+            if self.nobody_left() {
                 return Wake::Stop;
             }
             if now >= until {

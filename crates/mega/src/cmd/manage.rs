@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use anyhow::Result;
 use mega_linux::host::Roster;
 use mega_linux::proc::ProcRoot;
-use mega_linux::process::family::Family;
 use mega_linux::process::Process;
 use mega_linux::select::{by_cgroup, by_comm, cgroup_folder, unit_folder};
 use regex::Regex;
@@ -22,14 +21,19 @@ pub fn run(args: ManageArgs) -> Result<()> {
     for &pid in &args.pids {
         Process::open(&root, pid)?;
     }
-    let ready = prepare(args.options)?;
+    // Before anything of ours shows: `mega off` ends by a signal whom it finds.
     let stop = stop_on_signals()?;
+    let ready = prepare(args.options)?;
     let roster: Box<dyn Roster> = match selector {
-        None => Box::new(FamilyRoster(Family::of(args.pids))),
+        None => Box::new(FamilyRoster::of(args.pids)),
         Some(selector) => Box::new(Selected(selector)),
     };
-    let (status, output) = ready.manage(roster, stop);
-    output.finish(&status, true)
+    let closed = roster.closed();
+    let managed = ready.manage(roster, stop);
+    if closed && !managed.anyone {
+        return Err(managed.output.nobody());
+    }
+    managed.output.finish(&managed.status, true)
 }
 
 fn selector(args: &ManageArgs) -> Result<Option<Selector>> {

@@ -2,8 +2,6 @@
 
 use std::process::ExitCode;
 
-use mega_linux::process::family::Family;
-
 use crate::args::RunArgs;
 use crate::children;
 use crate::exit::{say, Failure};
@@ -11,11 +9,16 @@ use crate::manage::{prepare, FamilyRoster};
 
 /// Exits with the command's status, or 125 to 127 when it did not come to that.
 pub fn run(args: RunArgs) -> ExitCode {
+    // Before anything of ours shows: `mega off` ends by a signal whom it finds.
+    let signals = match children::watch_signals() {
+        Ok(signals) => signals,
+        Err(error) => return Failure::status(Err(error), Failure::RUN_FAILED),
+    };
     let ready = match prepare(args.options) {
         Ok(ready) => ready,
         Err(error) => return Failure::status(Err(error), Failure::RUN_FAILED),
     };
-    let running = match children::start(&args.command) {
+    let running = match children::start(&args.command, signals) {
         Ok(running) => running,
         Err(failed) => {
             say(&failed.error);
@@ -23,13 +26,12 @@ pub fn run(args: RunArgs) -> ExitCode {
         }
     };
     // We are the reaper of orphans, so all that comes of the command stays below us.
-    let roster = FamilyRoster(Family::below(std::process::id()));
-    let managed = running.stop.try_clone().map(|stop| ready.manage(Box::new(roster), stop));
+    let managed = running.stop.try_clone().map(|stop| ready.manage(Box::new(FamilyRoster::below_us()), stop));
     // Even if managing ended early (--duration), the command is waited for, and its status is ours.
     let status = running.finish();
     match managed {
-        Ok((summary, output)) => {
-            if let Err(error) = output.finish(&summary, false) {
+        Ok(managed) => {
+            if let Err(error) = managed.output.finish(&managed.status, false) {
                 say(&error);
             }
         }
