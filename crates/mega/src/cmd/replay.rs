@@ -1,7 +1,7 @@
 //! `mega replay`: decide again from a full journal, and compare.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 
 use anyhow::{bail, Context, Result};
 use mega_core::journal::Line;
@@ -9,8 +9,9 @@ use mega_core::replay::{policy_of, replay};
 use serde_json::json;
 
 use crate::args::ReplayArgs;
+
 /// A line of the journal is never longer.
-const LINE_MAX: usize = 64 << 10;
+const LINE_MAX: u64 = 64 << 10;
 
 /// Replays the journal; fails when a decision differs.
 pub fn run(args: &ReplayArgs) -> Result<()> {
@@ -48,13 +49,21 @@ pub fn run(args: &ReplayArgs) -> Result<()> {
 fn read(args: &ReplayArgs) -> Result<Vec<Line>> {
     let name = args.journal.display();
     let file = File::open(&args.journal).with_context(|| format!("cannot read {name}"))?;
+    let mut file = BufReader::new(file);
     let mut lines = Vec::new();
-    for (number, line) in BufReader::new(file).lines().enumerate() {
-        let line = line.with_context(|| format!("{name}, line {}", number + 1))?;
-        if line.len() > LINE_MAX {
-            bail!("{name}, line {}: too long to be a journal's", number + 1);
+    loop {
+        let at = || format!("{name}, line {}", lines.len() + 1);
+        let mut line = Vec::new();
+        // One more than allowed is enough to know; a file without an end of line must not fill memory.
+        let read = (&mut file).take(LINE_MAX + 1).read_until(b'\n', &mut line).with_context(at)?;
+        if read == 0 {
+            return Ok(lines);
         }
-        lines.push(Line::parse(&line).with_context(|| format!("{name}, line {}", number + 1))?);
+        if read as u64 > LINE_MAX {
+            bail!("{}: too long to be a journal's", at());
+        }
+        let text = std::str::from_utf8(&line).with_context(at)?;
+        let parsed = Line::parse(text.trim_end_matches(['\n', '\r'])).with_context(at)?;
+        lines.push(parsed);
     }
-    Ok(lines)
 }
