@@ -249,12 +249,12 @@ pub struct DemoArgs {
     #[arg(long)]
     pub redis: bool,
 
-    /// Seconds to serve in each variant
-    #[arg(long, value_name = "S", default_value_t = 20, value_parser = clap::value_parser!(u64).range(3..=3600))]
+    /// Seconds to serve in the managed variant (the others settle sooner)
+    #[arg(long, value_name = "S", default_value_t = 40, value_parser = clap::value_parser!(u64).range(12..=3600))]
     pub seconds: u64,
 
     /// Dense, hot memory of the store in MB (with --redis: its values)
-    #[arg(long, value_name = "MB", default_value_t = 3072, value_parser = clap::value_parser!(u64).range(64..=1_048_576))]
+    #[arg(long, value_name = "MB", default_value_t = 2048, value_parser = clap::value_parser!(u64).range(64..=1_048_576))]
     pub dense_mib: u64,
 
     /// Sparse memory of the store in MB, of which a scattered sixth is touched

@@ -20,18 +20,21 @@ pub enum Variant {
     Stock,
     /// Base pages at fault, managed by `mega run`.
     Mega,
+    /// Stock THP, always, and `mega run --policy trim` to take back what it wastes.
+    Trim,
 }
 
 impl Variant {
     /// In the order in which they run.
-    pub const ALL: [Self; 3] = [Self::Base, Self::Stock, Self::Mega];
+    pub const ALL: [Self; 4] = [Self::Base, Self::Stock, Self::Mega, Self::Trim];
 
     /// The column's head.
     pub fn name(self) -> &'static str {
         match self {
             Self::Base => "base pages",
             Self::Stock => "stock THP",
-            Self::Mega => "mega run",
+            Self::Mega => "mega",
+            Self::Trim => "THP + trim",
         }
     }
 
@@ -40,18 +43,35 @@ impl Variant {
         match self {
             Self::Base => "base pages (THP not asked for)",
             Self::Stock => "stock THP (transparent_hugepage/enabled = always for this variant)",
-            Self::Mega => "mega run (policy mega, a scan every second instead of every five, to be done sooner)",
+            Self::Mega => "mega run: base pages at fault, policy mega (scans every 2 s instead of 5, to be done sooner)",
+            Self::Trim => "mega run --policy trim: stock THP, and what it wastes is taken back",
+        }
+    }
+
+    /// Whether the kernel is to make huge pages at faults.
+    pub fn thp_always(self) -> bool {
+        matches!(self, Self::Stock | Self::Trim)
+    }
+
+    /// Time to serve: managed variants need theirs to settle, the others are as they are from the start.
+    fn seconds(self, managed: u64) -> u64 {
+        match self {
+            Self::Base | Self::Stock => managed.div_ceil(3).max(3),
+            Self::Mega => managed,
+            Self::Trim => (managed * 3).div_ceil(4).max(3),
         }
     }
 
     /// What to put before the command.
     fn prefix(self) -> Result<Vec<OsString>> {
-        if self != Self::Mega {
-            return Ok(Vec::new());
-        }
+        let policy = match self {
+            Self::Base | Self::Stock => return Ok(Vec::new()),
+            Self::Mega => "mega",
+            Self::Trim => "trim",
+        };
         let own = std::env::current_exe().context("cannot find our own program")?;
         let mut prefix = vec![own.into_os_string()];
-        prefix.extend(["run", "--quiet", "--interval", "1s", "--"].map(OsString::from));
+        prefix.extend(["run", "--quiet", "--policy", policy, "--interval", "2s", "--"].map(OsString::from));
         Ok(prefix)
     }
 }
@@ -63,7 +83,7 @@ pub struct Sizes {
     pub dense_mib: u64,
     /// Sparse memory.
     pub sparse_mib: u64,
-    /// Time to serve.
+    /// Time to serve in the managed variants.
     pub seconds: u64,
 }
 

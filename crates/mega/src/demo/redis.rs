@@ -31,8 +31,8 @@ pub fn run(variant: Variant, sizes: &Sizes) -> Result<Measured> {
     let began = Instant::now();
     keys.load(&mut connection)?;
     let fill_ns = began.elapsed().as_nanos() as u64;
-    // The policy gets the same time in every variant: reads keep memory in use while it looks.
-    let settle = Duration::from_secs(sizes.seconds);
+    // Reads keep memory in use while the policy looks.
+    let settle = Duration::from_secs(variant.seconds(sizes.seconds));
     eprintln!("      serving for {} s", settle.as_secs());
     closed_loop(&mut connection, &keys, 16, settle.as_secs_f64(), 2)?;
     let [rss_bytes, huge_bytes, waste_bytes] = memory_of(server.pid())?;

@@ -41,9 +41,16 @@ pub fn sentence(measured: &[Measured]) -> String {
         "page fault" => "the 99.9th percentile of its page faults",
         _ => "the 99.9th percentile of its request latency",
     };
+    let trim = find(Variant::Trim).map_or(String::new(), |trim| {
+        format!(
+            " With stock THP trimmed: {:.2} times the operations of stock THP with {} resident.",
+            over(trim.ops_per_s, stock.ops_per_s),
+            Bytes(trim.rss_bytes)
+        )
+    });
     format!(
         "Managed, the store did {:.2} times the operations of base pages ({:.2} times those of stock THP) with {} \
-         resident where stock THP took {} and base pages {}; {tail} was {}, against {} under stock THP.",
+         resident where stock THP took {} and base pages {}; {tail} was {}, against {} under stock THP.{trim}",
         over(mega.ops_per_s, base.ops_per_s),
         over(mega.ops_per_s, stock.ops_per_s),
         Bytes(mega.rss_bytes),
@@ -87,6 +94,7 @@ mod tests {
             measured(Variant::Base, 1e6, 3),
             measured(Variant::Stock, 2e6, 6),
             measured(Variant::Mega, 1.9e6, 3),
+            measured(Variant::Trim, 2e6, 3),
         ];
         let text = table(&all);
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");

@@ -16,6 +16,7 @@ const SETTLED: usize = 8;
 pub fn run(variant: Variant, sizes: &Sizes) -> Result<Measured> {
     // Right before each variant, or the first one pays for memory that the host has to find.
     warm::warm((sizes.dense_mib + sizes.sparse_mib) << 20).context("cannot warm memory")?;
+    let seconds = variant.seconds(sizes.seconds);
     let own = std::env::current_exe().context("cannot find our own program")?;
     let mut line = variant.prefix()?;
     line.push(own.into_os_string());
@@ -28,7 +29,7 @@ pub fn run(variant: Variant, sizes: &Sizes) -> Result<Measured> {
         "--sparse-mib",
         &sizes.sparse_mib.to_string(),
         "--seconds",
-        &sizes.seconds.to_string(),
+        &seconds.to_string(),
     ] {
         line.push(arg.into());
     }
@@ -51,9 +52,9 @@ pub fn run(variant: Variant, sizes: &Sizes) -> Result<Measured> {
             }
             Some("report") => {
                 seen.ops.push(event["ops_per_s"].as_f64().unwrap_or(0.0));
-                eprint!("\r      second {} of {}: {:.2} M operations/s ", seen.ops.len(), sizes.seconds, seen.last() / 1e6);
+                eprint!("\r      second {} of {}: {:.2} M operations/s ", seen.ops.len(), seconds, seen.last() / 1e6);
                 // Looked at before the last second: after it the store is gone.
-                if seen.ops.len() as u64 + 2 == sizes.seconds {
+                if seen.ops.len() as u64 + 2 == seconds {
                     let pid = seen.ready.as_ref().and_then(|ready| ready["pid"].as_i64());
                     seen.memory = Some(memory_of(pid.context("the store did not say its PID")? as i32)?);
                 }
