@@ -211,6 +211,7 @@ impl<'a, H: Host> Control<'a, H> {
             .collect();
         self.say(Event::Start {
             schema: SCHEMA,
+            clock_ns: self.started.0,
             policy: self.policy.name().to_string(),
             params: changed.join(","),
             interval_ns: nanos(self.settings.interval),

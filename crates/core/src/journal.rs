@@ -22,6 +22,8 @@ pub enum Event {
     Start {
         /// Version of this grammar.
         schema: u32,
+        /// The host's clock at time 0 of this journal (Linux: CLOCK_MONOTONIC), to line it up with other logs.
+        clock_ns: u64,
         /// Policy.
         policy: String,
         /// Its parameters that differ from the default, as `name=value,…`.
@@ -449,6 +451,7 @@ mod tests {
         vec![
             Event::Start {
                 schema: SCHEMA,
+                clock_ns: 461_412_000_000,
                 policy: "mega".into(),
                 params: "mprom=80%,n=5".into(),
                 interval_ns: 5_000_000_000,

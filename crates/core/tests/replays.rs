@@ -226,6 +226,7 @@ fn a_journal_cannot_ask_for_all_memory_or_name_what_is_not() {
     ] {
         let start = Event::Start {
             schema: 1,
+            clock_ns: 0,
             policy: policy.into(),
             params: params.into(),
             interval_ns: 1,

@@ -67,7 +67,7 @@ pub struct LinuxHost {
     /// Those who could not be taken in, with their start; said once each.
     refused: BTreeMap<u32, u64>,
     events: Vec<HostEvent>,
-    began: Instant,
+    began: Time,
     cpu_at_start: Duration,
     /// A split gives zero-filled base pages back (Linux 6.12): where it does not, knowing of them is of no use.
     split_frees: bool,
@@ -84,7 +84,7 @@ impl LinuxHost {
             managed: BTreeMap::new(),
             refused: BTreeMap::new(),
             events: Vec::new(),
-            began: Instant::now(),
+            began: Time(u64::try_from(sys::monotonic().as_nanos()).unwrap_or(u64::MAX)),
             cpu_at_start: sys::process_cpu_time(),
             split_frees: crate::capabilities::split_frees(&options.root),
             options,
@@ -348,7 +348,7 @@ fn can(vma: &Vma, thp_disabled: bool) -> Can {
 
 impl Host for LinuxHost {
     fn now(&self) -> Time {
-        Time(u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX))
+        Time(u64::try_from(sys::monotonic().as_nanos()).unwrap_or(u64::MAX))
     }
 
     fn cpu_time(&self) -> Duration {
@@ -440,7 +440,7 @@ impl Host for LinuxHost {
     fn wait(&mut self, until: Time) -> Wake {
         loop {
             let now = self.now();
-            let limit = self.options.duration.map(|limit| Time(0).after(limit));
+            let limit = self.options.duration.map(|limit| self.began.after(limit));
             if limit.is_some_and(|limit| now >= limit) {
                 return Wake::Stop;
             }
