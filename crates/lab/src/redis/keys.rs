@@ -45,7 +45,8 @@ impl Keys {
     pub fn value(&self, i: u64) -> Vec<u8> {
         let seed = mix(self.seed ^ i);
         let words = self.value_bytes.div_ceil(8) as u64;
-        let mut bytes: Vec<u8> = (0..words).flat_map(|w| word(seed, w).to_le_bytes()).collect();
+        let mut bytes = Vec::with_capacity(words as usize * 8);
+        (0..words).for_each(|w| bytes.extend_from_slice(&word(seed, w).to_le_bytes()));
         bytes.truncate(self.value_bytes);
         bytes
     }
@@ -66,9 +67,11 @@ impl Keys {
         mut look: impl FnMut(u64, Value) -> Result<(), RedisError>,
     ) -> Result<(), RedisError> {
         let mut keys = keys.peekable();
+        let mut packed = Vec::new();
         while keys.peek().is_some() {
             let batch: Vec<u64> = keys.by_ref().take(BATCH as usize).collect();
-            let packed: Vec<u8> = batch.iter().flat_map(|i| command(*i).get_packed_command()).collect();
+            packed.clear();
+            batch.iter().for_each(|i| packed.extend_from_slice(&command(*i).get_packed_command()));
             connection.send_packed_command(&packed)?;
             for i in batch {
                 look(i, connection.recv_response()?)?;
