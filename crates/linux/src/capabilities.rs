@@ -134,7 +134,10 @@ fn version(release: &str) -> Option<(u32, u32)> {
 /// Splitting a huge page gives its zero-filled base pages back (Linux 6.12 and later).
 pub fn split_frees(root: &ProcRoot) -> bool {
     let release = read_word(&root.proc.join("sys/kernel/osrelease"));
-    release.as_deref().and_then(version).is_some_and(|version| version >= (6, 12))
+    release
+        .as_deref()
+        .and_then(version)
+        .is_some_and(|version| version >= (6, 12))
 }
 
 fn kernel(release: &str) -> Finding {

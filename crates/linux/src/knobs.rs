@@ -268,7 +268,11 @@ impl Knobs {
             match read {
                 Ok(state) if state.manager == self.state.manager => {}
                 Ok(state) if state.manager.is_alive() => alive.push(state),
-                Ok(state) if state.schema == SCHEMA => gone.push((path, state)),
+                Ok(state)
+                    if state.schema == SCHEMA && state.knobs.keys().all(|knob| check(&self.root, knob).is_ok()) =>
+                {
+                    gone.push((path, state));
+                }
                 _ => report.corrupt.push(self.folder.keep_aside(lock, &path)?),
             }
         }

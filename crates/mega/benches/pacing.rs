@@ -19,7 +19,16 @@ const BUDGETS: [&str; 4] = ["1%", "5%", "20%", "100%"];
 const RATE: f64 = 5_000.0;
 
 fn manager_args(budget: &str) -> Vec<&str> {
-    vec!["--policy", "ingens", "--interval", "1s", "--stall-budget", budget, "--cpu-budget", "100%"]
+    vec![
+        "--policy",
+        "ingens",
+        "--interval",
+        "1s",
+        "--stall-budget",
+        budget,
+        "--cpu-budget",
+        "100%",
+    ]
 }
 
 fn main() {
@@ -37,7 +46,9 @@ fn gups(mib: u64, rounds: u64) {
     if !needs(mib + 3072) {
         return;
     }
-    show(&format!("GUPS {mib} MB, pinned; manager and memory warmer on the other processor"));
+    show(&format!(
+        "GUPS {mib} MB, pinned; manager and memory warmer on the other processor"
+    ));
     for round in 1..=rounds {
         let stock = Gups::start(mib, "advise").rate(8);
         show(&format!("round {round}: stock THP {:.2} M updates/s", stock / 1e6));
@@ -58,7 +69,11 @@ fn gups(mib: u64, rounds: u64) {
             let full = huge_mib(gups.pid) / 2 >= all_regions;
             let settled = if full { gups.rate(6) } else { f64::NAN };
             let did = manager.stop();
-            let during: Vec<f64> = seen.iter().filter(|(t, _)| did.during(*t)).map(|(_, rate)| *rate).collect();
+            let during: Vec<f64> = seen
+                .iter()
+                .filter(|(t, _)| did.during(*t))
+                .map(|(_, rate)| *rate)
+                .collect();
             let lowest = during.iter().copied().fold(f64::INFINITY, f64::min);
             show(&format!(
                 "  stall {budget:>4}: before {:.2} M/s, during/before {:.2} (lowest half second {:.2}), settled/before {:.2}, \
@@ -79,19 +94,33 @@ fn gups(mib: u64, rounds: u64) {
 
 fn huge_mib(pid: i32) -> u64 {
     let root = mega_linux::proc::ProcRoot::default();
-    mega_linux::proc::smaps::read_rollup(&root, pid as u32).unwrap().anon_huge_bytes.unwrap_or(0) >> 20
+    mega_linux::proc::smaps::read_rollup(&root, pid as u32)
+        .unwrap()
+        .anon_huge_bytes
+        .unwrap_or(0)
+        >> 20
 }
 
 fn redis(count: u64, rounds: u64) {
-    let keys = Keys { count, value_bytes: 4096, seed: 1 };
+    let keys = Keys {
+        count,
+        value_bytes: 4096,
+        seed: 1,
+    };
     if Server::find().is_none() || !needs((count * 5 >> 10) + 3072) {
         show(&format!("SKIPPED: Redis ({})", mega_lab::redis::HOW_TO_INSTALL));
         return;
     }
-    show(&format!("Redis {count} keys of 4 KB, pinned; client, manager and memory warmer on the other processor"));
+    show(&format!(
+        "Redis {count} keys of 4 KB, pinned; client, manager and memory warmer on the other processor"
+    ));
     for round in 1..=rounds {
         for budget in BUDGETS {
-            let server = Server::start(&ServerOptions { pin: Some(PROGRAM_CPU), ..ServerOptions::default() }).unwrap();
+            let server = Server::start(&ServerOptions {
+                pin: Some(PROGRAM_CPU),
+                ..ServerOptions::default()
+            })
+            .unwrap();
             let mut connection = server.connect().unwrap();
             keys.load(&mut connection).unwrap();
             let _warm = KeepWarm::start(1 << 30);
@@ -117,7 +146,11 @@ fn redis(count: u64, rounds: u64) {
             }
             let did = manager.stop();
             let after = closed_loop(&mut connection, &keys, 16, 4.0, 4).unwrap().requests_per_s;
-            let rates: Vec<f64> = throughput.iter().filter(|(a, b, _)| did.during(*a) && did.during(*b)).map(|s| s.2).collect();
+            let rates: Vec<f64> = throughput
+                .iter()
+                .filter(|(a, b, _)| did.during(*a) && did.during(*b))
+                .map(|s| s.2)
+                .collect();
             let inside = latency.iter().filter(|(a, b, ..)| did.during(*a) && did.during(*b));
             let (p99, max): (Vec<f64>, Vec<f64>) = inside.map(|s| (s.2, s.3)).unzip();
             show(&format!(

@@ -59,7 +59,9 @@ fn measure(regions: usize, zero: usize) -> Row {
     let mut memory = Mapping::new(bytes).unwrap();
     memory.advise(0..bytes, libc::MADV_HUGEPAGE).unwrap();
     // Every `step`th page stays zero, so that what is used is spread over the whole region.
-    let used: Vec<usize> = (0..PAGES).filter(|page| (page * zero) / PAGES == ((page + 1) * zero) / PAGES).collect();
+    let used: Vec<usize> = (0..PAGES)
+        .filter(|page| (page * zero) / PAGES == ((page + 1) * zero) / PAGES)
+        .collect();
     for region in 0..regions {
         memory.page_words(region * PAGES)[0].load(Relaxed);
         for &page in &used {
@@ -73,7 +75,11 @@ fn measure(regions: usize, zero: usize) -> Row {
     let pidfd = pidfd_open(std::process::id()).unwrap();
     let began = Instant::now();
     for region in 0..regions {
-        let call = act(pidfd.as_fd(), Kind::Demote, Region::at((memory.start() + (region << 21)) as u64));
+        let call = act(
+            pidfd.as_fd(),
+            Kind::Demote,
+            Region::at((memory.start() + (region << 21)) as u64),
+        );
         assert_eq!(call.error, None);
     }
     let split_us = began.elapsed().as_secs_f64() * 1e6 / regions as f64;
@@ -87,7 +93,13 @@ fn measure(regions: usize, zero: usize) -> Row {
         }
     }
     let refill_ns = began.elapsed().as_secs_f64() * 1e9 / (regions * unused.len()).max(1) as f64;
-    Row { back_kb, split_us, huge_ns, split_ns, refill_ns }
+    Row {
+        back_kb,
+        split_us,
+        huge_ns,
+        split_ns,
+        refill_ns,
+    }
 }
 
 /// Random reads of used pages: nanoseconds each.
@@ -96,7 +108,9 @@ fn access(memory: &Mapping, regions: usize, used: &[usize]) -> f64 {
     let count = 8_000_000;
     let began = Instant::now();
     for _ in 0..count {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         let region = ((state >> 40) as usize) % regions;
         let page = used[((state >> 20) as usize & 0xf_ffff) % used.len()];
         sum = sum.wrapping_add(memory.page_words(region * PAGES + page)[7].load(Relaxed));

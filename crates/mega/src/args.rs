@@ -147,15 +147,22 @@ pub struct ManageOptions {
 
 /// `mega run`
 #[derive(Debug, Args)]
-#[command(after_help = "Manages until the last process that came of the command has ended, also those that \
+#[command(
+    after_help = "Manages until the last process that came of the command has ended, also those that \
 daemonised.\nExits with the command's own status; 125: mega itself failed, 126: the command cannot be executed, 127: \
-not found.")]
+not found."
+)]
 pub struct RunArgs {
     #[command(flatten)]
     pub options: ManageOptions,
 
     /// The command and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "CMD"
+    )]
     pub command: Vec<OsString>,
 }
 
@@ -260,6 +267,10 @@ pub struct DemoArgs {
     /// Sparse memory of the store in MB, of which a scattered sixth is touched
     #[arg(long, value_name = "MB", default_value_t = 3072, value_parser = clap::value_parser!(u64).range(64..=1_048_576))]
     pub sparse_mib: u64,
+
+    /// Draw the result into this file as well
+    #[arg(short, long, value_name = "FILE.svg")]
+    pub output: Option<PathBuf>,
 
     /// As JSON
     #[arg(long)]

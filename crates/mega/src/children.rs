@@ -48,8 +48,14 @@ pub fn watch_signals() -> Result<Watched> {
 
 /// Starts the command. What it leaves behind when it ends (daemons) becomes our child, so that it is found and reaped.
 pub fn start(command: &[OsString], watched: Watched) -> Result<Running, StartError> {
-    let Watched { mut signals, stop, write } = watched;
-    let (name, args) = command.split_first().map_or((OsString::new(), &[][..]), |(n, a)| (n.clone(), a));
+    let Watched {
+        mut signals,
+        stop,
+        write,
+    } = watched;
+    let (name, args) = command
+        .split_first()
+        .map_or((OsString::new(), &[][..]), |(n, a)| (n.clone(), a));
     let failed = |status, error| StartError { status, error };
     mega_linux::sys::become_subreaper()
         .context("cannot become the reaper of the command's orphans")
@@ -75,11 +81,7 @@ pub fn start(command: &[OsString], watched: Watched) -> Result<Running, StartErr
         reap(pid, &seen);
         drop(write); // the other end becomes readable
     });
-    Ok(Running {
-        stop,
-        status,
-        reaper,
-    })
+    Ok(Running { stop, status, reaper })
 }
 
 /// Reaps until there is nothing left to reap.
@@ -100,7 +102,11 @@ fn forward_signals(mut signals: SignalsInfo<WithOrigin>, pid: i32) {
     std::thread::spawn(move || {
         for origin in signals.forever() {
             let sent_by_a_process = origin.process.is_some();
-            if let (true, Some(pid), Some(signal)) = (sent_by_a_process, Pid::from_raw(pid), Signal::from_named_raw(origin.signal)) {
+            if let (true, Some(pid), Some(signal)) = (
+                sent_by_a_process,
+                Pid::from_raw(pid),
+                Signal::from_named_raw(origin.signal),
+            ) {
                 let _ = rustix::process::kill_process(pid, signal);
             }
         }

@@ -57,7 +57,13 @@ impl Failure {
 
 /// Says what failed in one line.
 pub fn say(error: &anyhow::Error) {
-    let text = format!("{error:#}");
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        // Some errors name their cause themselves.
+        if !text.ends_with(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
     tell(&format!("mega: {}", text.replace('\n', " ")));
 }
 

@@ -35,8 +35,12 @@ pub struct Ready {
 /// The policy of this name with these parameters set.
 pub fn policy_from(name: &str, sets: &[String]) -> Result<Box<dyn Policy>> {
     let names = || POLICIES.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
-    let mut policy =
-        by_name(name).ok_or_else(|| Failure::usage(format!("no policy '{name}' that runs on a stock kernel (there are: {})", names())))?;
+    let mut policy = by_name(name).ok_or_else(|| {
+        Failure::usage(format!(
+            "no policy '{name}' that runs on a stock kernel (there are: {})",
+            names()
+        ))
+    })?;
     for set in sets {
         let (key, value) = set
             .split_once('=')
@@ -65,7 +69,11 @@ pub fn prepare(options: ManageOptions) -> Result<Ready> {
     let mut output = Output::open(options.journal.as_deref(), options.json, options.verbose, options.quiet)?;
     // What a manager that was killed left behind is put back first.
     let mut knobs = open_knobs()?;
-    for text in describe_restored(&knobs.recover().context("cannot put back what an earlier manager left behind")?) {
+    for text in describe_restored(
+        &knobs
+            .recover()
+            .context("cannot put back what an earlier manager left behind")?,
+    ) {
         output.say(&text);
     }
     let (scanner, refused) = scanner_for(options.scanner)?;
@@ -149,12 +157,29 @@ pub fn describe_restored(done: &Restored) -> Vec<String> {
     let restored = done.restored.iter().map(|path| format!("put back {}", path.display()));
     let left = done.left.iter().map(|left| {
         let path = left.path.display();
-        format!("left alone {path}: it was '{}', and somebody else made it '{}'", left.original, left.current)
+        format!(
+            "left alone {path}: it was '{}', and somebody else made it '{}'",
+            left.original, left.current
+        )
     });
-    let shared = done.shared.iter().map(|path| format!("{}: another manager holds it", path.display()));
-    let failed = done.failed.iter().map(|(path, why)| format!("could not put back {}: {why}", path.display()));
-    let corrupt = done.corrupt.iter().map(|path| format!("a state file made no sense; kept as {}", path.display()));
-    restored.chain(left).chain(shared).chain(failed).chain(corrupt).collect()
+    let shared = done
+        .shared
+        .iter()
+        .map(|path| format!("{}: another manager holds it", path.display()));
+    let failed = done
+        .failed
+        .iter()
+        .map(|(path, why)| format!("could not put back {}: {why}", path.display()));
+    let corrupt = done
+        .corrupt
+        .iter()
+        .map(|path| format!("a state file made no sense; kept as {}", path.display()));
+    restored
+        .chain(left)
+        .chain(shared)
+        .chain(failed)
+        .chain(corrupt)
+        .collect()
 }
 
 impl Ready {
@@ -175,7 +200,9 @@ impl Ready {
         match self.knobs.restore() {
             Ok(done) if done.left.is_empty() && done.failed.is_empty() => {}
             Ok(done) => describe_restored(&done).iter().for_each(|text| self.output.say(text)),
-            Err(error) => self.output.say(&format!("settings are not put back (`mega off` tries again): {error}")),
+            Err(error) => self
+                .output
+                .say(&format!("settings are not put back (`mega off` tries again): {error}")),
         }
         Managed {
             status,

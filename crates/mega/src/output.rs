@@ -34,7 +34,8 @@ impl Output {
             None => None,
             Some(path) if path == Path::new("-") => Some(Box::new(BufWriter::new(io::stdout()))),
             Some(path) => {
-                let file = File::create(path).with_context(|| format!("cannot write the journal {}", path.display()))?;
+                let file =
+                    File::create(path).with_context(|| format!("cannot write the journal {}", path.display()))?;
                 Some(Box::new(BufWriter::new(file)))
             }
         };
@@ -58,7 +59,9 @@ impl Output {
         let text = if self.json { line.to_json() } else { line.to_text() };
         writeln!(journal, "{text}")?;
         // Whoever follows the journal sees it at most a second late; a line a system call would cost more than the scan.
-        if self.flushed.elapsed() > Duration::from_secs(1) || matches!(line.event, Event::Stop { .. } | Event::Start { .. }) {
+        if self.flushed.elapsed() > Duration::from_secs(1)
+            || matches!(line.event, Event::Stop { .. } | Event::Start { .. })
+        {
             self.flushed = Instant::now();
             journal.flush()?;
         }
@@ -98,7 +101,11 @@ impl Output {
         if self.quiet {
             return Ok(());
         }
-        let text = if self.json { summary_json(status) } else { summary(status) };
+        let text = if self.json {
+            summary_json(status)
+        } else {
+            summary(status)
+        };
         if stdout_is_ours {
             writeln!(io::stdout(), "{text}")?;
         } else {
@@ -120,7 +127,10 @@ impl Observer for Output {
             Event::Notice { text } => self.say(text),
             Event::Refused { pid, why } => {
                 let own = format!("process {pid}: ");
-                let text = format!("process {pid} is not managed: {}", why.strip_prefix(&own).unwrap_or(why));
+                let text = format!(
+                    "process {pid} is not managed: {}",
+                    why.strip_prefix(&own).unwrap_or(why)
+                );
                 self.say(&text);
                 self.refused = Some(text);
             }

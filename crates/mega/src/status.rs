@@ -26,7 +26,11 @@ impl StatusLine {
         let line = self.line(status);
         let width = terminal_width();
         let mut err = io::stderr().lock();
-        let _ = write!(err, "\r\x1b[2K{}", line.chars().take(width.saturating_sub(1)).collect::<String>());
+        let _ = write!(
+            err,
+            "\r\x1b[2K{}",
+            line.chars().take(width.saturating_sub(1)).collect::<String>()
+        );
         let _ = err.flush();
     }
 
@@ -35,7 +39,8 @@ impl StatusLine {
         let (elapsed, stall, cpu) = self.at_start;
         let window = s.elapsed.saturating_sub(elapsed);
         if window >= Duration::from_secs(2) {
-            let percent = |now: Duration, then: Duration| 100.0 * now.saturating_sub(then).as_secs_f64() / window.as_secs_f64();
+            let percent =
+                |now: Duration, then: Duration| 100.0 * now.saturating_sub(then).as_secs_f64() / window.as_secs_f64();
             self.rates = (percent(s.stall, stall), percent(s.cpu, cpu));
             self.at_start = (s.elapsed, s.stall, s.cpu);
         }

@@ -71,7 +71,9 @@ impl Keys {
         while keys.peek().is_some() {
             let batch: Vec<u64> = keys.by_ref().take(BATCH as usize).collect();
             packed.clear();
-            batch.iter().for_each(|i| packed.extend_from_slice(&command(*i).get_packed_command()));
+            batch
+                .iter()
+                .for_each(|i| packed.extend_from_slice(&command(*i).get_packed_command()));
             connection.send_packed_command(&packed)?;
             for i in batch {
                 look(i, connection.recv_response()?)?;

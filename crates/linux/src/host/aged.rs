@@ -54,7 +54,11 @@ impl Aged {
 
     /// Takes note that these regions (by rising address) are clear now, but for the ones that were refused.
     pub fn cleared(&mut self, regions: &[Region], refused: &BTreeSet<Region>) {
-        self.clear = regions.iter().filter(|region| !refused.contains(region)).copied().collect();
+        self.clear = regions
+            .iter()
+            .filter(|region| !refused.contains(region))
+            .copied()
+            .collect();
     }
 
     /// Takes note that a region was acted on.

@@ -38,7 +38,10 @@ impl Contents {
         let scan = self.scan;
         self.known = huge
             .map(|region| {
-                let new = Known { zero: None, due: scan + 1 };
+                let new = Known {
+                    zero: None,
+                    due: scan + 1,
+                };
                 (region, old.remove(&region).unwrap_or(new))
             })
             .collect();
@@ -116,7 +119,9 @@ mod tests {
         assert_eq!(c.zero(Region(1)), Some(BasePages(7)));
         assert_eq!(c.zero(Region(3)), None);
         assert_eq!(scan(&mut c, &[1, 2, 3], PLENTY), [3]);
-        let reads: Vec<_> = (0..AGAIN_AFTER).map(|_| scan(&mut c, &[1, 2, 3], PLENTY).len()).collect();
+        let reads: Vec<_> = (0..AGAIN_AFTER)
+            .map(|_| scan(&mut c, &[1, 2, 3], PLENTY).len())
+            .collect();
         assert_eq!(reads.iter().sum::<usize>(), 3, "{reads:?}");
     }
 

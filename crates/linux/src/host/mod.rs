@@ -147,7 +147,10 @@ impl LinuxHost {
             Err(error) => return self.refuse(pid, 0, error.to_string()),
         };
         let started = process.start_ticks();
-        let shares = self.managed.values().find(|other| other.process.shares_memory_with(&process));
+        let shares = self
+            .managed
+            .values()
+            .find(|other| other.process.shares_memory_with(&process));
         if let Some(other) = shares {
             let text = format!("shares its memory with {}, which is managed", other.process.pid());
             return self.refuse(pid, started, text);
@@ -209,8 +212,12 @@ impl LinuxHost {
             Err(error) => self.notice_once("buddyinfo", || format!("nothing is promoted: {error}")),
         }
         match pressure {
-            Ok(Some(pressure)) => machine.pressure = Some(Share::millionths((pressure.some.avg10_percent * 1e4) as u32)),
-            Ok(None) => self.notice_once("pressure", || "memory pressure (PSI) is not watched: this kernel does not tell".into()),
+            Ok(Some(pressure)) => {
+                machine.pressure = Some(Share::millionths((pressure.some.avg10_percent * 1e4) as u32))
+            }
+            Ok(None) => self.notice_once("pressure", || {
+                "memory pressure (PSI) is not watched: this kernel does not tell".into()
+            }),
             Err(error) => self.notice_once("pressure", || format!("memory pressure (PSI) is not watched: {error}")),
         }
         machine
@@ -274,7 +281,9 @@ impl LinuxHost {
                 .map(|scan| Region::at(scan.address)),
         );
         if wants.contents && self.split_frees {
-            managed.contents.inspect(allowance, |regions| read_contents(scanner, pid, regions));
+            managed
+                .contents
+                .inspect(allowance, |regions| read_contents(scanner, pid, regions));
         }
         let sees_accessed = scanner.sees_accessed();
         let regions: Vec<_> = found
@@ -315,7 +324,11 @@ impl Managed {
         let vma = self.vma_of(region)?;
         let huge = scan.flags.contains(RegionFlags::HUGE);
         // The shared zero page counts as accessed for ever: MADV_COLD passes it over.
-        let accessed = if huge { scan.accessed } else { scan.accessed.saturating_sub(scan.zero) };
+        let accessed = if huge {
+            scan.accessed
+        } else {
+            scan.accessed.saturating_sub(scan.zero)
+        };
         let zero = if huge {
             self.contents.zero(region)
         } else {

@@ -20,11 +20,19 @@ pub enum Woken {
 }
 
 /// Waits this long at most.
-pub fn wait<'a>(stop: Option<BorrowedFd<'a>>, processes: impl Iterator<Item = BorrowedFd<'a>>, most: Duration) -> Woken {
+pub fn wait<'a>(
+    stop: Option<BorrowedFd<'a>>,
+    processes: impl Iterator<Item = BorrowedFd<'a>>,
+    most: Duration,
+) -> Woken {
     let mut fds: Vec<PollFd<'a>> = Vec::new();
     let stops = usize::from(stop.is_some());
     fds.extend(stop.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
-    fds.extend(processes.take(WATCHED_MAX).map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+    fds.extend(
+        processes
+            .take(WATCHED_MAX)
+            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)),
+    );
     let timeout = Timespec {
         tv_sec: i64::try_from(most.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: most.subsec_nanos().into(),

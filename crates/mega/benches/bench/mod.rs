@@ -22,7 +22,11 @@ pub fn option(name: &str, default: u64) -> u64 {
     let args: Vec<String> = std::env::args().collect();
     args.windows(2)
         .find(|pair| pair[0] == format!("--{name}"))
-        .map_or(default, |pair| pair[1].parse().unwrap_or_else(|_| panic!("--{name} {} is not a number", pair[1])))
+        .map_or(default, |pair| {
+            pair[1]
+                .parse()
+                .unwrap_or_else(|_| panic!("--{name} {} is not a number", pair[1]))
+        })
 }
 
 pub fn median(values: &[f64]) -> f64 {
@@ -51,7 +55,16 @@ impl Gups {
     pub fn start(mib: u64, thp: &str) -> Self {
         mega_lab::warm::warm(mib << 20).unwrap();
         let mut child = Command::new(MEGA)
-            .args(["workload", "gups", "--seconds", "100000", "--report", "0.5", "--thp", thp])
+            .args([
+                "workload",
+                "gups",
+                "--seconds",
+                "100000",
+                "--report",
+                "0.5",
+                "--thp",
+                thp,
+            ])
             .args(["--mib", &mib.to_string(), "--pin", &PROGRAM_CPU.to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -72,7 +85,12 @@ impl Gups {
             }
         });
         let pid = child.id() as i32;
-        Self { child, _stdin: stdin, lines: receive, pid }
+        Self {
+            child,
+            _stdin: stdin,
+            lines: receive,
+            pid,
+        }
     }
 
     /// Reports of this long from now on: when, and updates per second.
@@ -88,7 +106,11 @@ impl Gups {
     }
 
     pub fn rate(&self, seconds: u64) -> f64 {
-        let rates: Vec<f64> = self.observe(Duration::from_secs(seconds)).iter().map(|(_, rate)| *rate).collect();
+        let rates: Vec<f64> = self
+            .observe(Duration::from_secs(seconds))
+            .iter()
+            .map(|(_, rate)| *rate)
+            .collect();
         median(&rates)
     }
 }
@@ -130,7 +152,11 @@ impl Manager {
             .spawn()
             .unwrap();
         pin_process_to_cpu(child.id() as i32, MANAGER_CPU).unwrap();
-        Self { child, journal, _folder: folder }
+        Self {
+            child,
+            journal,
+            _folder: folder,
+        }
     }
 
     pub fn pid(&self) -> i32 {
@@ -144,7 +170,10 @@ impl Manager {
         let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
         let fields: Vec<&str> = text.rsplit_once(')').unwrap().1.split_whitespace().collect();
         let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
-        let rss = mega_linux::proc::smaps::read_rollup(&root, pid).unwrap().rss_bytes.unwrap_or(0);
+        let rss = mega_linux::proc::smaps::read_rollup(&root, pid)
+            .unwrap()
+            .rss_bytes
+            .unwrap_or(0);
         (Duration::from_millis(ticks * 10), rss)
     }
 
@@ -163,7 +192,11 @@ impl Manager {
         let done: Vec<(u64, u64)> = lines
             .iter()
             .filter_map(|line| match &line.event {
-                Event::Outcome { outcome: Outcome::Done, took_ns, .. } => Some((clock + line.at.0, *took_ns)),
+                Event::Outcome {
+                    outcome: Outcome::Done,
+                    took_ns,
+                    ..
+                } => Some((clock + line.at.0, *took_ns)),
                 _ => None,
             })
             .collect();
@@ -193,7 +226,10 @@ impl Did {
         let mean = self.took_us.iter().sum::<f64>() / self.took_us.len().max(1) as f64;
         let cold = self.took_us.iter().filter(|us| **us > 2.0 * mid).count() as f64 / self.took_us.len().max(1) as f64;
         let most = self.took_us.iter().copied().fold(0.0, f64::max);
-        format!("{mid:.0} us median, {mean:.0} mean, {most:.0} max, {:.1}% over twice the median", 100.0 * cold)
+        format!(
+            "{mid:.0} us median, {mean:.0} mean, {most:.0} max, {:.1}% over twice the median",
+            100.0 * cold
+        )
     }
 
     pub fn during(&self, t_ns: u64) -> bool {

@@ -7,8 +7,8 @@ use mega_linux::proc::ProcRoot;
 use serde_json::json;
 
 use crate::args::DemoArgs;
+use crate::demo::{picture, report, store, Measured, Sizes, Variant};
 use crate::manage::{open_knobs, require};
-use crate::demo::{report, store, Measured, Sizes, Variant};
 
 /// Free memory that is kept warm.
 const KEPT_WARM_BYTES: u64 = 1 << 30;
@@ -30,19 +30,37 @@ pub fn run(args: &DemoArgs) -> Result<()> {
         let mut knobs = open_knobs()?;
         let enabled = knobs.root().thp("enabled");
         let mode = if variant.thp_always() { "always" } else { "madvise" };
-        knobs.set(&enabled, mode).context("cannot set transparent_hugepage/enabled for this variant")?;
+        knobs
+            .set(&enabled, mode)
+            .context("cannot set transparent_hugepage/enabled for this variant")?;
         let one = if args.redis {
             crate::demo::redis::run(*variant, &sizes)
         } else {
             store::run(*variant, &sizes)
         };
-        knobs.restore().context("cannot put the machine's settings back; `mega off` tries again")?;
+        knobs
+            .restore()
+            .context("cannot put the machine's settings back; `mega off` tries again")?;
         measured.push(one.with_context(|| format!("variant '{}'", variant.name()))?);
+    }
+    if let Some(path) = &args.output {
+        let what = if args.redis { "Redis" } else { "the embedded store" };
+        let title = format!(
+            "{what}, {} MB dense and hot, {} MB sparse",
+            sizes.dense_mib, sizes.sparse_mib
+        );
+        std::fs::write(path, picture::svg(&measured, &title))
+            .with_context(|| format!("cannot write {}", path.display()))?;
+        eprintln!("mega: drawn into {}", path.display());
     }
     let mut out = std::io::stdout().lock();
     if args.json {
         let variants: Vec<_> = measured.iter().map(Measured::to_json).collect();
-        writeln!(out, "{}", json!({"schema": 1, "kind": "demo", "redis": args.redis, "variants": variants}))?;
+        writeln!(
+            out,
+            "{}",
+            json!({"schema": 1, "kind": "demo", "redis": args.redis, "variants": variants})
+        )?;
     } else {
         write!(out, "{}", report::table(&measured))?;
         writeln!(out, "\n{}", report::sentence(&measured))?;

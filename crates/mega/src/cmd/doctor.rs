@@ -28,7 +28,11 @@ pub fn run(args: &DoctorArgs) -> Result<()> {
             .iter()
             .map(|c| json!({"capability": c.what, "works": c.works, "detail": c.why}))
             .collect();
-        writeln!(out, "{}", json!({"schema": 1, "kind": "doctor", "machine": machine, "capabilities": list}))?;
+        writeln!(
+            out,
+            "{}",
+            json!({"schema": 1, "kind": "doctor", "machine": machine, "capabilities": list})
+        )?;
         return Ok(());
     }
     writeln!(out, "This machine")?;
@@ -45,7 +49,13 @@ pub fn run(args: &DoctorArgs) -> Result<()> {
     }
     writeln!(out, "\nWhat mega can do here")?;
     for c in &capabilities {
-        writeln!(out, "  {} {:<38} {}", if c.works { "yes" } else { "no " }, c.what, c.why)?;
+        writeln!(
+            out,
+            "  {} {:<38} {}",
+            if c.works { "yes" } else { "no " },
+            c.what,
+            c.why
+        )?;
     }
     Ok(())
 }
@@ -62,15 +72,45 @@ fn capabilities(findings: &[Finding]) -> Vec<Capability> {
         Err(error) => (false, false, format!("{error:#}")),
     };
     let works = |name: &str| findings.iter().any(|f| f.name == name && f.status != Status::Missing);
-    let detail = |name: &str| findings.iter().find(|f| f.name == name).map_or("", |f| f.detail.as_str()).to_string();
+    let detail = |name: &str| {
+        findings
+            .iter()
+            .find(|f| f.name == name)
+            .map_or("", |f| f.detail.as_str())
+            .to_string()
+    };
     let no_module = "needs mega.ko, which is not part of this release";
     let no_faults = "needs the reservation kernel or the simulator, not part of this release";
     vec![
-        Capability { what: "see mapped, huge and zero pages", works: observe, why: how.clone() },
-        Capability { what: "see accessed pages (utilization)", works: accessed, why: if accessed { how } else { "only the eBPF walk can".into() } },
-        Capability { what: "promote", works: works("collapse"), why: detail("collapse") },
-        Capability { what: "demote, give zero pages back", works: works("cold"), why: detail("cold") },
-        Capability { what: "compact chosen blocks", works: false, why: no_module.into() },
-        Capability { what: "decide at fault time (reservations)", works: false, why: no_faults.into() },
+        Capability {
+            what: "see mapped, huge and zero pages",
+            works: observe,
+            why: how.clone(),
+        },
+        Capability {
+            what: "see accessed pages (utilization)",
+            works: accessed,
+            why: if accessed { how } else { "only the eBPF walk can".into() },
+        },
+        Capability {
+            what: "promote",
+            works: works("collapse"),
+            why: detail("collapse"),
+        },
+        Capability {
+            what: "demote, give zero pages back",
+            works: works("cold"),
+            why: detail("cold"),
+        },
+        Capability {
+            what: "compact chosen blocks",
+            works: false,
+            why: no_module.into(),
+        },
+        Capability {
+            what: "decide at fault time (reservations)",
+            works: false,
+            why: no_faults.into(),
+        },
     ]
 }

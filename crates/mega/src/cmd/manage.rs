@@ -42,11 +42,14 @@ fn selector(args: &ManageArgs) -> Result<Option<Selector>> {
         + usize::from(args.cgroup.is_some())
         + usize::from(args.unit.is_some());
     if ways != 1 {
-        return Err(Failure::usage("say what to manage by exactly one of: PID..., --comm RE, --cgroup PATH, --unit NAME"));
+        return Err(Failure::usage(
+            "say what to manage by exactly one of: PID..., --comm RE, --cgroup PATH, --unit NAME",
+        ));
     }
     let root = ProcRoot::default();
     if let Some(pattern) = &args.comm {
-        let pattern = Regex::new(pattern).map_err(|_| Failure::usage(format!("--comm '{pattern}' is not a regular expression")))?;
+        let pattern = Regex::new(pattern)
+            .map_err(|_| Failure::usage(format!("--comm '{pattern}' is not a regular expression")))?;
         return Ok(Some(Selector::Comm(pattern)));
     }
     if let Some(path) = &args.cgroup {
@@ -76,7 +79,11 @@ impl Roster for Selected {
             Selector::Cgroup(folder) => by_cgroup(root, folder),
         };
         let own = std::process::id();
-        Ok(found.map_err(|error| error.to_string())?.into_iter().filter(|pid| *pid != own).collect())
+        Ok(found
+            .map_err(|error| error.to_string())?
+            .into_iter()
+            .filter(|pid| *pid != own)
+            .collect())
     }
 
     fn closed(&self) -> bool {

@@ -55,7 +55,8 @@ fn end_managers() -> Result<Vec<String>> {
         if !holding()?.contains(&pid) {
             continue;
         }
-        sys::pidfd_send_signal(pidfd.as_fd(), off_signal()).with_context(|| format!("cannot tell manager {pid} to stop"))?;
+        sys::pidfd_send_signal(pidfd.as_fd(), off_signal())
+            .with_context(|| format!("cannot tell manager {pid} to stop"))?;
         done.push(format!("told manager {pid} to let go of its programs"));
     }
     let deadline = std::time::Instant::now() + PATIENCE;

@@ -18,7 +18,9 @@ pub fn run(args: &PoliciesArgs) -> Result<()> {
         .collect();
     if wanted.is_empty() {
         let name = args.name.as_deref().unwrap_or_default();
-        return Err(Failure::usage(format!("no policy '{name}'; `mega policies` lists them")));
+        return Err(Failure::usage(format!(
+            "no policy '{name}'; `mega policies` lists them"
+        )));
     }
     let mut out = std::io::stdout().lock();
     if args.json {

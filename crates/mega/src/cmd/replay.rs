@@ -55,7 +55,10 @@ fn read(args: &ReplayArgs) -> Result<Vec<Line>> {
         let at = || format!("{name}, line {}", lines.len() + 1);
         let mut line = Vec::new();
         // One more than allowed is enough to know; a file without an end of line must not fill memory.
-        let read = (&mut file).take(LINE_MAX + 1).read_until(b'\n', &mut line).with_context(at)?;
+        let read = (&mut file)
+            .take(LINE_MAX + 1)
+            .read_until(b'\n', &mut line)
+            .with_context(at)?;
         if read == 0 {
             return Ok(lines);
         }

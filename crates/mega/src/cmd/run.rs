@@ -26,7 +26,10 @@ pub fn run(args: RunArgs) -> ExitCode {
         }
     };
     // We are the reaper of orphans, so all that comes of the command stays below us.
-    let managed = running.stop.try_clone().map(|stop| ready.manage(Box::new(FamilyRoster::below_us()), stop));
+    let managed = running
+        .stop
+        .try_clone()
+        .map(|stop| ready.manage(Box::new(FamilyRoster::below_us()), stop));
     // Even if managing ended early (--duration), the command is waited for, and its status is ours.
     let status = running.finish();
     match managed {

@@ -32,8 +32,15 @@ pub fn run(args: &ShowArgs) -> Result<()> {
     }
     let mut out = std::io::stdout().lock();
     if args.json {
-        let list: Vec<_> = seen.iter().map(|(pid, name, l, owners)| to_json(*pid, name, l, owners)).collect();
-        writeln!(out, "{}", json!({"schema": 1, "kind": "show", "scanner": scanner.name(), "processes": list}))?;
+        let list: Vec<_> = seen
+            .iter()
+            .map(|(pid, name, l, owners)| to_json(*pid, name, l, owners))
+            .collect();
+        writeln!(
+            out,
+            "{}",
+            json!({"schema": 1, "kind": "show", "scanner": scanner.name(), "processes": list})
+        )?;
         return Ok(());
     }
     for (pid, name, looked, owners) in &seen {
@@ -61,14 +68,21 @@ fn to_text(pid: u32, name: &str, looked: &Look, owners: &[Owner], top: usize) ->
         Bytes(t.qualifies_bytes),
     );
     if looked.read.0 < looked.read.1 {
-        text += &format!("  (waste: {} of {} huge pages read, scaled)\n", looked.read.0, looked.read.1);
+        text += &format!(
+            "  (waste: {} of {} huge pages read, scaled)\n",
+            looked.read.0, looked.read.1
+        );
     }
     for owner in owners {
         text += &format!("  THP: {owner}\n");
     }
     let mut mappings: Vec<&MappingLook> = looked.mappings.iter().filter(|m| m.tally.rss_bytes > 0).collect();
     mappings.sort_by_key(|m| std::cmp::Reverse(m.tally.rss_bytes));
-    let shown = if top == 0 { mappings.len() } else { top.min(mappings.len()) };
+    let shown = if top == 0 {
+        mappings.len()
+    } else {
+        top.min(mappings.len())
+    };
     let mut table = Table::new();
     table.load_preset(presets::NOTHING);
     table.set_header(["  mapping", "resident", "huge", "wasted", "qualifies", "note"]);
@@ -84,7 +98,11 @@ fn to_text(pid: u32, name: &str, looked: &Look, owners: &[Owner], top: usize) ->
     }
     if shown < mappings.len() {
         let rest: u64 = mappings[shown..].iter().map(|m| m.tally.rss_bytes).sum();
-        text += &format!("  and {} more with {} (--top 0 lists all)\n", mappings.len() - shown, Bytes(rest));
+        text += &format!(
+            "  and {} more with {} (--top 0 lists all)\n",
+            mappings.len() - shown,
+            Bytes(rest)
+        );
     }
     text
 }
@@ -96,7 +114,13 @@ fn row(m: &MappingLook) -> [String; 6] {
         Some((_, file)) => file.chars().take(16).collect(),
         None => name.chars().take(16).collect(),
     };
-    let or_dash = |bytes: u64| if bytes == 0 { "-".to_string() } else { Bytes(bytes).to_string() };
+    let or_dash = |bytes: u64| {
+        if bytes == 0 {
+            "-".to_string()
+        } else {
+            Bytes(bytes).to_string()
+        }
+    };
     let note = m.vma.obstacle().map_or(String::new(), |obstacle| obstacle.to_string());
     [
         format!("  {:x} {short}", m.vma.start),

@@ -1,5 +1,6 @@
 //! The demonstration: what is measured, of a store in three variants.
 
+pub mod picture;
 pub mod redis;
 pub mod report;
 pub mod store;
@@ -43,7 +44,9 @@ impl Variant {
         match self {
             Self::Base => "base pages (THP not asked for)",
             Self::Stock => "stock THP (transparent_hugepage/enabled = always for this variant)",
-            Self::Mega => "mega run: base pages at fault, policy mega (scans every 2 s instead of 5, to be done sooner)",
+            Self::Mega => {
+                "mega run: base pages at fault, policy mega (scans every 2 s instead of 5, to be done sooner)"
+            }
             Self::Trim => "mega run --policy trim: stock THP, and what it wastes is taken back",
         }
     }
@@ -128,6 +131,15 @@ impl Measured {
 /// Resident, huge and wasted bytes of a process, by looking at it.
 fn memory_of(pid: i32) -> Result<[u64; 3]> {
     let (mut scanner, _) = crate::manage::scanner_for(crate::args::ScannerChoice::Auto)?;
-    let seen = look(&ProcRoot::default(), scanner.as_mut(), pid as u32, &LookOptions::default())?;
-    Ok([seen.total.rss_bytes, seen.total.huge_bytes, seen.total.waste_bytes.unwrap_or(0)])
+    let seen = look(
+        &ProcRoot::default(),
+        scanner.as_mut(),
+        pid as u32,
+        &LookOptions::default(),
+    )?;
+    Ok([
+        seen.total.rss_bytes,
+        seen.total.huge_bytes,
+        seen.total.waste_bytes.unwrap_or(0),
+    ])
 }

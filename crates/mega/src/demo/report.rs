@@ -15,7 +15,9 @@ pub fn table(measured: &[Measured]) -> String {
         table.add_row(std::iter::once(name).chain(measured.iter().map(cell)));
     };
     let latency_of = measured.first().map_or("", |m| m.latency_of);
-    row("operations/s, settled".into(), &|m| format!("{:.2} M", m.ops_per_s / 1e6));
+    row("operations/s, settled".into(), &|m| {
+        format!("{:.2} M", m.ops_per_s / 1e6)
+    });
     for (i, percentile) in ["p50", "p99", "p99.9"].iter().enumerate() {
         row(format!("{latency_of} {percentile}"), &|m| micros(m.latency_ns[i]));
     }
@@ -23,7 +25,9 @@ pub fn table(measured: &[Measured]) -> String {
     row("resident".into(), &|m| Bytes(m.rss_bytes).to_string());
     row("in huge pages".into(), &|m| Bytes(m.huge_bytes).to_string());
     row("wasted in huge pages".into(), &|m| Bytes(m.waste_bytes).to_string());
-    row("every value right".into(), &|m| if m.verified { "yes" } else { "NO" }.to_string());
+    row("every value right".into(), &|m| {
+        if m.verified { "yes" } else { "NO" }.to_string()
+    });
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
     }
@@ -61,7 +65,8 @@ pub fn sentence(measured: &[Measured]) -> String {
     )
 }
 
-fn micros(ns: u64) -> String {
+/// Microseconds for people.
+pub fn micros(ns: u64) -> String {
     let us = ns as f64 / 1e3;
     if us < 10.0 {
         format!("{us:.1} us")
@@ -99,7 +104,10 @@ mod tests {
         let text = table(&all);
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         let text = sentence(&all);
-        assert!(text.contains("1.90 times the operations of base pages (0.95 times those of stock THP)"), "{text}");
+        assert!(
+            text.contains("1.90 times the operations of base pages (0.95 times those of stock THP)"),
+            "{text}"
+        );
         assert!(sentence(&all[..2]).contains("Not every"));
     }
 }

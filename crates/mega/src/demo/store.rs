@@ -44,7 +44,8 @@ pub fn run(variant: Variant, sizes: &Sizes) -> Result<Measured> {
     let from_store = child.stdout.take().context("no pipe from the store")?;
     let mut seen = Seen::default();
     for text in BufReader::new(from_store).lines() {
-        let event: Value = serde_json::from_str(&text.context("the store went silent")?).context("the store said nonsense")?;
+        let event: Value =
+            serde_json::from_str(&text.context("the store went silent")?).context("the store said nonsense")?;
         match event["event"].as_str() {
             Some("ready") => {
                 seen.ready = Some(event);
@@ -52,7 +53,12 @@ pub fn run(variant: Variant, sizes: &Sizes) -> Result<Measured> {
             }
             Some("report") => {
                 seen.ops.push(event["ops_per_s"].as_f64().unwrap_or(0.0));
-                eprint!("\r      second {} of {}: {:.2} M operations/s ", seen.ops.len(), seconds, seen.last() / 1e6);
+                eprint!(
+                    "\r      second {} of {}: {:.2} M operations/s ",
+                    seen.ops.len(),
+                    seconds,
+                    seen.last() / 1e6
+                );
                 // Looked at before the last second: after it the store is gone.
                 if seen.ops.len() as u64 + 2 == seconds {
                     let pid = seen.ready.as_ref().and_then(|ready| ready["pid"].as_i64());

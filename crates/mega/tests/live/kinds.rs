@@ -13,7 +13,8 @@ fn four_kinds(vmas: usize, fork: bool) {
         return;
     }
     let regions = REGIONS.to_string();
-    let (mut workload, ready) = Workload::start(&["kinds", "--regions", &regions, "--vmas", &vmas.to_string(), "--mix"]);
+    let (mut workload, ready) =
+        Workload::start(&["kinds", "--regions", &regions, "--vmas", &vmas.to_string(), "--mix"]);
     assert_eq!(ready["collapse_failed"], 0, "{ready}");
     let of = |kind| addresses(&ready, kind);
     let pid = workload.pid;
@@ -33,16 +34,31 @@ fn four_kinds(vmas: usize, fork: bool) {
     workload.check();
     let managed = manager.stop();
     assert!(managed.status.success());
-    assert!(managed.scans() >= 12, "the history of ten scans must fill: {}", managed.scans());
+    assert!(
+        managed.scans() >= 12,
+        "the history of ten scans must fill: {}",
+        managed.scans()
+    );
 
     let hot = huge_among(pid, &of("full-hot"));
-    assert!(hot * 100 >= REGIONS * 99, "{hot} of {REGIONS} full and hot regions are huge: {}", managed.summary);
+    assert!(
+        hot * 100 >= REGIONS * 99,
+        "{hot} of {REGIONS} full and hot regions are huge: {}",
+        managed.summary
+    );
     assert_eq!(huge_among(pid, &of("full-cold")), 0, "cold regions were promoted");
     assert_eq!(huge_among(pid, &of("tenth-hot")), 0, "sparse regions were promoted");
-    assert_eq!(huge_among(pid, &of("huge-waste")), 0, "wasteful huge pages were not demoted");
+    assert_eq!(
+        huge_among(pid, &of("huge-waste")),
+        0,
+        "wasteful huge pages were not demoted"
+    );
     let given_back = before.saturating_sub(rss_bytes(pid));
     let waste = REGIONS as u64 * 502 * 4096;
-    assert!(given_back * 100 >= waste * 99, "{given_back} of {waste} wasted bytes came back");
+    assert!(
+        given_back * 100 >= waste * 99,
+        "{given_back} of {waste} wasted bytes came back"
+    );
     workload.check();
     assert!(workload.quit().success());
 }

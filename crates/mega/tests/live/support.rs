@@ -1,5 +1,7 @@
 //! Programs under test, `mega` beside them, and the truth about their memory.
 
+#![allow(dead_code)] // three test programs share this, and each uses a part of it
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
@@ -7,8 +9,10 @@ use std::sync::mpsc::{channel, Receiver, RecvTimeoutError};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use mega_core::action::{Kind, Outcome};
 use mega_core::journal::{Event, Line};
 use mega_linux::knobs::Knobs;
+use mega_linux::look::{look, LookOptions};
 use mega_linux::proc::ProcRoot;
 use mega_linux::scan::{choose, Preference, RegionScan, ScanRange, Scanner};
 use serde_json::Value;
@@ -74,12 +78,14 @@ impl Workload {
         let mut line: Vec<&str> = prefix.to_vec();
         line.extend([MEGA, "workload"]);
         line.extend(args);
-        let mut child = Command::new(line[0])
-            .args(&line[1..])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut command = Command::new(line[0]);
+        command.args(&line[1..]);
+        Self::start_command(command)
+    }
+
+    /// The same of any program that says and obeys what a workload does.
+    pub fn start_command(mut command: Command) -> (Self, Value) {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let stdin = child.stdin.take().unwrap();
         let lines = Lines::of(child.stdout.take().unwrap());
         let mut workload = Self {
@@ -204,6 +210,17 @@ impl Manager {
         self.child.id() as i32
     }
 
+    /// Regions promoted and demoted so far, as its journal has it (which may be a second late).
+    pub fn done_so_far(&self) -> (usize, usize) {
+        let text = std::fs::read_to_string(&self.journal).unwrap_or_default();
+        let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+        let done = |kind| {
+            let lines = whole.lines().filter_map(|line| Line::parse(line).ok());
+            lines.filter(|line| is_done(&line.event, kind)).count()
+        };
+        (done(Kind::Promote), done(Kind::Demote))
+    }
+
     /// Asks it to stop, waits, and reads what it left.
     pub fn stop(mut self) -> Managed {
         let pid = rustix::process::Pid::from_child(&self.child);
@@ -236,16 +253,25 @@ impl Drop for Manager {
     }
 }
 
+fn is_done(event: &Event, kind: Kind) -> bool {
+    matches!(event, Event::Outcome { action, outcome: Outcome::Done, .. } if *action == kind)
+}
+
 /// A journal's lines.
 pub fn read_journal(path: &Path) -> Vec<Line> {
     let text = std::fs::read_to_string(path).unwrap_or_default();
-    text.lines().map(|line| Line::parse(line).unwrap_or_else(|e| panic!("{line}: {e}"))).collect()
+    text.lines()
+        .map(|line| Line::parse(line).unwrap_or_else(|e| panic!("{line}: {e}")))
+        .collect()
 }
 
 impl Managed {
     /// Scans that were made.
     pub fn scans(&self) -> usize {
-        self.lines.iter().filter(|line| matches!(line.event, Event::Scanned { .. })).count()
+        self.lines
+            .iter()
+            .filter(|line| matches!(line.event, Event::Scanned { .. }))
+            .count()
     }
 }
 
@@ -269,12 +295,21 @@ pub fn regions_of(pid: i32, addresses: &[u64]) -> Vec<Option<RegionScan>> {
 
 /// How many of these regions are huge.
 pub fn huge_among(pid: i32, addresses: &[u64]) -> usize {
-    regions_of(pid, addresses).iter().flatten().filter(|region| region.is_huge()).count()
+    regions_of(pid, addresses)
+        .iter()
+        .flatten()
+        .filter(|region| region.is_huge())
+        .count()
 }
 
 /// The addresses that a workload's event names under `kinds`.
 pub fn addresses(event: &Value, kind: &str) -> Vec<u64> {
-    event["kinds"][kind].as_array().unwrap().iter().map(|a| a.as_u64().unwrap()).collect()
+    event["kinds"][kind]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|a| a.as_u64().unwrap())
+        .collect()
 }
 
 /// Resident bytes of a process.
@@ -291,6 +326,19 @@ pub fn huge_bytes(pid: i32) -> u64 {
         .unwrap()
         .anon_huge_bytes
         .unwrap()
+}
+
+/// Zero-filled bytes inside a process's huge pages.
+pub fn waste_bytes(pid: i32) -> u64 {
+    let (mut scanner, _): (Box<dyn Scanner>, _) = choose(Preference::Best).unwrap();
+    let seen = look(
+        &ProcRoot::default(),
+        scanner.as_mut(),
+        pid as u32,
+        &LookOptions::default(),
+    )
+    .unwrap();
+    seen.total.waste_bytes.unwrap()
 }
 
 /// Has faults make huge pages in every program of this machine until what it returns is dropped; a test that was killed meanwhile
