@@ -79,7 +79,8 @@ pub fn start(command: &[OsString], watched: Watched) -> Result<Running, StartErr
     let seen = Arc::clone(&status);
     let reaper = std::thread::spawn(move || {
         reap(pid, &seen);
-        drop(write); // the other end becomes readable
+        // Closing our end would not do: the signal's handler has one too.
+        let _ = rustix::io::write(&write, b".");
     });
     Ok(Running { stop, status, reaper })
 }
