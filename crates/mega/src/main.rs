@@ -8,6 +8,7 @@ mod exit;
 mod manage;
 mod output;
 mod status;
+mod text;
 
 use clap::Parser;
 

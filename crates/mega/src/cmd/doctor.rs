@@ -9,6 +9,7 @@ use serde_json::json;
 
 use crate::args::{DoctorArgs, ScannerChoice};
 use crate::manage::scanner_for;
+use crate::text::wrapped;
 
 /// One capability of DESIGN's table, here.
 struct Capability {
@@ -42,20 +43,17 @@ pub fn run(args: &DoctorArgs) -> Result<()> {
             Status::Partial => "~  ",
             Status::Missing => "no ",
         };
-        writeln!(out, "  {mark} {:<22} {}", finding.name, finding.detail)?;
+        let head = format!("  {mark} {:<22} ", finding.name);
+        writeln!(out, "{}", wrapped(&head, &finding.detail))?;
         if finding.status != Status::Ok && !finding.consequence.is_empty() {
-            writeln!(out, "      {:<22} -> {}", "", finding.consequence)?;
+            let head = format!("      {:<22} -> ", "");
+            writeln!(out, "{}", wrapped(&head, &finding.consequence))?;
         }
     }
     writeln!(out, "\nWhat mega can do here")?;
     for c in &capabilities {
-        writeln!(
-            out,
-            "  {} {:<38} {}",
-            if c.works { "yes" } else { "no " },
-            c.what,
-            c.why
-        )?;
+        let head = format!("  {} {:<36} ", if c.works { "yes" } else { "no " }, c.what);
+        writeln!(out, "{}", wrapped(&head, &c.why))?;
     }
     Ok(())
 }

@@ -8,6 +8,7 @@ use serde_json::json;
 
 use crate::args::PoliciesArgs;
 use crate::exit::Failure;
+use crate::text::wrapped;
 
 /// Lists them.
 pub fn run(args: &PoliciesArgs) -> Result<()> {
@@ -39,10 +40,10 @@ pub fn run(args: &PoliciesArgs) -> Result<()> {
         return Ok(());
     }
     for (name, about, policy) in wanted {
-        writeln!(out, "{name}\n    {about}")?;
+        writeln!(out, "{name}\n{}", wrapped("    ", about))?;
         for param in policy.params() {
             writeln!(out, "    --set {}={}", param.name, param.default)?;
-            writeln!(out, "        {}", param.meaning)?;
+            writeln!(out, "{}", wrapped("        ", param.meaning))?;
         }
     }
     Ok(())

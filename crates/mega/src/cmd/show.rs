@@ -9,10 +9,12 @@ use mega_linux::look::{look, Look, LookOptions, MappingLook};
 use mega_linux::proc::ProcRoot;
 use mega_linux::process::Process;
 use mega_linux::thp::{self, Owner};
+use mega_linux::vma::Obstacle;
 use serde_json::{json, Value};
 
 use crate::args::ShowArgs;
 use crate::manage::scanner_for;
+use crate::text::wrapped;
 
 /// Looks at each process in turn.
 pub fn run(args: &ShowArgs) -> Result<()> {
@@ -60,7 +62,7 @@ fn percent(part: u64, whole: u64) -> String {
 fn to_text(pid: u32, name: &str, looked: &Look, owners: &[Owner], top: usize) -> String {
     let t = &looked.total;
     let mut text = format!(
-        "{pid} {name}\n  resident {}   in huge pages {} ({})   wasted in them {}   would qualify {}\n",
+        "{pid} {name}\n  resident {}   in huge pages {} ({})\n  wasted in them {}   would qualify {}\n",
         Bytes(t.rss_bytes),
         Bytes(t.huge_bytes),
         percent(t.huge_bytes, t.rss_bytes),
@@ -74,7 +76,8 @@ fn to_text(pid: u32, name: &str, looked: &Look, owners: &[Owner], top: usize) ->
         );
     }
     for owner in owners {
-        text += &format!("  THP: {owner}\n");
+        text += &wrapped("  THP: ", &owner.to_string());
+        text += "\n";
     }
     let mut mappings: Vec<&MappingLook> = looked.mappings.iter().filter(|m| m.tally.rss_bytes > 0).collect();
     mappings.sort_by_key(|m| std::cmp::Reverse(m.tally.rss_bytes));
@@ -111,8 +114,8 @@ fn to_text(pid: u32, name: &str, looked: &Look, owners: &[Owner], top: usize) ->
 fn row(m: &MappingLook) -> [String; 6] {
     let name = m.vma.name.as_deref().unwrap_or("anonymous");
     let short: String = match name.rsplit_once('/') {
-        Some((_, file)) => file.chars().take(16).collect(),
-        None => name.chars().take(16).collect(),
+        Some((_, file)) => file.chars().take(11).collect(),
+        None => name.chars().take(11).collect(),
     };
     let or_dash = |bytes: u64| {
         if bytes == 0 {
@@ -121,14 +124,21 @@ fn row(m: &MappingLook) -> [String; 6] {
             Bytes(bytes).to_string()
         }
     };
-    let note = m.vma.obstacle().map_or(String::new(), |obstacle| obstacle.to_string());
+    let note = match m.vma.obstacle() {
+        Some(Obstacle::NoHugePage) => "MADV_NOHUGEPAGE",
+        Some(Obstacle::Userfaultfd) => "userfaultfd",
+        Some(Obstacle::Locked) => "mlock",
+        Some(Obstacle::Hugetlb) => "hugetlb",
+        Some(Obstacle::Shmem) => "shared memory",
+        _ => "",
+    };
     [
         format!("  {:x} {short}", m.vma.start),
         Bytes(m.tally.rss_bytes).to_string(),
         or_dash(m.tally.huge_bytes),
         m.tally.waste_bytes.map_or("-".to_string(), or_dash),
         or_dash(m.tally.qualifies_bytes),
-        note.chars().take(24).collect(),
+        note.to_string(),
     ]
 }
 
