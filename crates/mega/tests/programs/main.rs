@@ -5,4 +5,9 @@
 #[path = "../live/support.rs"]
 mod support;
 
+mod child;
+mod edges;
+mod redis;
+mod sizes;
 mod trim;
+mod views;

@@ -31,9 +31,22 @@ fn trim_takes_back_what_stock_huge_pages_waste_and_leaves_a_dense_program_alone(
     let (mut sparse, _) = Workload::start(&SPARSE);
     let (mut dense, _) = Workload::start(&["dense", "--mib", &DENSE_MIB.to_string()]);
     let (before, dense_before) = (rss_bytes(sparse.pid), huge_bytes(dense.pid));
-    eprintln!("sparse: {} MB on base pages, {} MB on stock huge pages", mib(base), mib(before));
-    assert!(before > 5 * base, "stock huge pages blow it up: {} of {} MB", mib(before), mib(base));
-    assert!(dense_before * 100 >= (DENSE_MIB << 20) * 95, "{} MB huge in the dense one", mib(dense_before));
+    eprintln!(
+        "sparse: {} MB on base pages, {} MB on stock huge pages",
+        mib(base),
+        mib(before)
+    );
+    assert!(
+        before > 5 * base,
+        "stock huge pages blow it up: {} of {} MB",
+        mib(before),
+        mib(base)
+    );
+    assert!(
+        dense_before * 100 >= (DENSE_MIB << 20) * 95,
+        "{} MB huge in the dense one",
+        mib(dense_before)
+    );
 
     let began = Instant::now();
     let manager = Manager::start(&["--policy", "trim", &sparse.pid.to_string(), &dense.pid.to_string()]);
@@ -54,17 +67,37 @@ fn trim_takes_back_what_stock_huge_pages_waste_and_leaves_a_dense_program_alone(
         }
         std::thread::sleep(Duration::from_millis(500));
     };
-    eprintln!("down to {} MB after {:.1} s", mib(rss_bytes(sparse.pid)), took.as_secs_f64());
+    eprintln!(
+        "down to {} MB after {:.1} s",
+        mib(rss_bytes(sparse.pid)),
+        took.as_secs_f64()
+    );
     // Looked at again from time to time, the dense one must stay as it is, and the sparse one as small.
     std::thread::sleep(Duration::from_secs(10));
     let (after, dense_after) = (rss_bytes(sparse.pid), huge_bytes(dense.pid));
     sparse.check();
     dense.check();
     let managed = manager.stop();
-    eprintln!("sparse {} MB, dense {} of {} MB huge: {}", mib(after), mib(dense_after), mib(dense_before), managed.summary);
+    eprintln!(
+        "sparse {} MB, dense {} of {} MB huge: {}",
+        mib(after),
+        mib(dense_after),
+        mib(dense_before),
+        managed.summary
+    );
     assert!(managed.status.success());
     assert!(took <= Duration::from_secs(60), "it took {took:?}");
-    assert!(after <= limit, "{} MB later, {} MB on base pages", mib(after), mib(base));
-    assert!(dense_after * 100 >= dense_before * 99, "{} of {} MB are still huge", mib(dense_after), mib(dense_before));
+    assert!(
+        after <= limit,
+        "{} MB later, {} MB on base pages",
+        mib(after),
+        mib(base)
+    );
+    assert!(
+        dense_after * 100 >= dense_before * 99,
+        "{} of {} MB are still huge",
+        mib(dense_after),
+        mib(dense_before)
+    );
     assert!(sparse.quit().success() && dense.quit().success());
 }
