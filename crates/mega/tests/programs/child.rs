@@ -73,7 +73,7 @@ fn child() {
     let areas = map(what, mib.parse::<usize>().unwrap() << 20);
     // The test harness has not ended its line.
     println!();
-    let starts: Vec<usize> = areas.iter().flat_map(|area| regions(area)).collect();
+    let starts: Vec<usize> = areas.iter().flat_map(regions).collect();
     event("ready", json!({"pid": std::process::id(), "kinds": {"all": starts}}));
     serve(&areas);
     std::process::exit(0);

@@ -1,7 +1,6 @@
 //! What `mega` does for whole programs: a sparse one beside a dense one, a real Redis, every fault size, every view. One test at a
 //! time, because each measures the machine's memory; those that lack a privilege, a program or memory say so and skip.
 
-#[allow(dead_code)] // shared with the other test programs, none of which needs all of it
 #[path = "../live/support.rs"]
 mod support;
 
