@@ -60,8 +60,9 @@ fn gups(mib: u64, rounds: u64) {
             // Until all is huge, but not for ever: at 1 % that would be many minutes.
             let mut seen = Vec::new();
             let all_regions = mib / 2;
-            for _ in 0..24 {
-                seen.extend(gups.observe(Duration::from_secs(5)));
+            let most_seconds = if budget == "1%" { 30 } else { 120 };
+            for _ in 0..most_seconds / 3 {
+                seen.extend(gups.observe(Duration::from_secs(3)));
                 if huge_mib(gups.pid) / 2 >= all_regions {
                     break;
                 }
@@ -139,7 +140,7 @@ fn redis(count: u64, rounds: u64) {
                     let seen = open_loop(&mut connection, &keys, RATE, 0.2, slice).unwrap();
                     latency.push((t, now_ns(), seen.latency.p99_ns as f64, seen.latency.max_ns as f64));
                 }
-                let enough = if budget == "100%" { 6 } else { 20 };
+                let enough = if budget == "100%" { 6 } else { 12 };
                 if now_ns() - began > enough * 1_000_000_000 {
                     break;
                 }
