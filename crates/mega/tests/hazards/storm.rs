@@ -1,0 +1,197 @@
+//! Must hold 5: programs that do everything to their memory, under managers that promote and demote everything, keep their contents.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::support::Workload;
+use crate::tool::{from_env, outcomes, ready, sample, Figures, Managed, Manager, Sample};
+
+/// Promotes all that has a page.
+const PROMOTE: &[&str] = &[
+    "--policy",
+    "khugepaged",
+    "--set",
+    "pages_to_scan=100000000",
+    "--set",
+    "scan_sleep_s=1",
+];
+/// Demotes all that is huge.
+const DEMOTE: &[&str] = &["--policy", "base"];
+/// Does both, for the least of reasons.
+const BOTH: &[&str] = &[
+    "--policy",
+    "mega",
+    "--set",
+    "n=1",
+    "--set",
+    "history=lived",
+    "--set",
+    "start_utracking=10%",
+    "--set",
+    "stop_utracking=5%",
+    "--set",
+    "mprom=10%",
+    "--set",
+    "uprom=1%",
+    "--set",
+    "mdem=5%",
+    "--set",
+    "udem=0%",
+    "--set",
+    "zdem=5%",
+];
+/// As fast as may be.
+const FAST: &[&str] = &[
+    "--interval",
+    "100ms",
+    "--stall-budget",
+    "50%",
+    "--cpu-budget",
+    "100%",
+    "--free-blocks",
+    "0",
+];
+
+/// The most that a manager may have resident, in KB: 32 MB and a little.
+const RSS_MAX_KIB: u64 = 36 << 10;
+/// The most that it may have grown since a quarter of its time.
+const GROWTH_MAX_KIB: u64 = 6 << 10;
+/// Descriptors that a manager may have at any time: its own, and one for each process that the storm may have at a time.
+const DESCRIPTORS_MAX: usize = 96;
+
+/// What all managers did, and the worst that was seen of them.
+#[derive(Default)]
+struct Tally {
+    outcomes: BTreeMap<String, u64>,
+    managers: usize,
+    most_rss_kib: u64,
+    most_descriptors: usize,
+    most_growth_kib: u64,
+}
+
+impl Tally {
+    fn add(&mut self, managed: &Managed, early: Sample, late: Sample) {
+        assert_eq!(managed.ended.code(), 0, "{}", managed.ended.stderr);
+        assert!(!managed.ended.stderr.contains("panicked"), "{}", managed.ended.stderr);
+        for (what, count) in outcomes(&managed.lines) {
+            *self.outcomes.entry(what).or_default() += count;
+        }
+        self.managers += 1;
+        self.most_rss_kib = self.most_rss_kib.max(early.rss_kib).max(late.rss_kib);
+        self.most_descriptors = self.most_descriptors.max(early.descriptors).max(late.descriptors);
+        self.most_growth_kib = self.most_growth_kib.max(late.rss_kib.saturating_sub(early.rss_kib));
+    }
+
+    fn of(&self, what: &str) -> u64 {
+        self.outcomes.get(what).copied().unwrap_or(0)
+    }
+}
+
+fn manage(pid: i32, how: &[&str]) -> Manager {
+    let pid_text = pid.to_string();
+    let args: Vec<&str> = FAST.iter().chain(how).copied().chain([pid_text.as_str()]).collect();
+    Manager::start("manage", &args)
+}
+
+fn storm(seconds: u64, seed: &str) -> Workload {
+    let seconds = seconds.to_string();
+    Workload::start(&[
+        "storm",
+        "--seconds",
+        &seconds,
+        "--threads",
+        "2",
+        "--memory-mib",
+        "384",
+        "--seed",
+        seed,
+    ])
+    .0
+}
+
+fn calm(mut storm: Workload, name: &str, figures: &Figures) -> Value {
+    let result = storm.wait_event("result", Duration::from_secs(180));
+    assert_eq!(result["ok"], true, "storm {name}: {result}");
+    let status = storm.wait(Duration::from_secs(60));
+    assert!(status.success(), "storm {name}: {status}");
+    figures.say(format!(
+        "storm {name}: {} operations, {} pages verified",
+        result["operations"], result["verified_pages"]
+    ));
+    result
+}
+
+#[test]
+fn a_storm_keeps_its_contents_whatever_managers_do() {
+    let Some(_alone) = ready(3 * 1024) else { return };
+    let figures = Figures::of("storm");
+    let seconds = from_env("MEGA_STORM_SECONDS", 300).max(15);
+    let began = Instant::now();
+    let end = began + Duration::from_secs(seconds);
+    // One storm has managers of every kind in turn, the other a single one for all the time.
+    let (first, second) = (storm(seconds, "1"), storm(seconds, "2"));
+    let lasting = manage(second.pid, BOTH);
+    let mut lasting_early = None;
+    let mut tally = Tally::default();
+    let turn = Duration::from_secs_f64((seconds as f64 / 6.0).min(20.0));
+    for how in [PROMOTE, DEMOTE, BOTH].iter().cycle() {
+        let left = end.saturating_duration_since(Instant::now());
+        if left < Duration::from_secs(3) {
+            break;
+        }
+        // The last one sees the storm end.
+        let turn = if left < turn * 3 / 2 { left } else { turn };
+        let manager = manage(first.pid, how);
+        let pid = manager.program.pid();
+        std::thread::sleep(turn / 4);
+        let early = sample(pid).expect("the manager lives");
+        std::thread::sleep((turn * 3 / 4).saturating_sub(Duration::from_secs(1)));
+        let late = sample(pid).expect("the manager lives");
+        let managed = if left == turn {
+            manager.wait(Duration::from_secs(120))
+        } else {
+            manager.stop()
+        };
+        tally.add(&managed, early, late);
+        if lasting_early.is_none() && began.elapsed() >= Duration::from_secs(seconds / 4) {
+            lasting_early = sample(lasting.program.pid());
+        }
+    }
+    let late = sample(lasting.program.pid());
+    calm(first, "under managers in turn", &figures);
+    calm(second, "under one manager", &figures);
+    let lasting = lasting.wait(Duration::from_secs(30));
+    let mut alone_tally = Tally::default();
+    let early = lasting_early.expect("a quarter of the time passed");
+    alone_tally.add(&lasting, early, late.unwrap_or(early));
+
+    for (name, tally) in [("in turn", &tally), ("lasting", &alone_tally)] {
+        figures.say(format!(
+            "managers {name}: {}, at most {} KB resident ({} KB grown since a quarter), {} descriptors; {:?}",
+            tally.managers, tally.most_rss_kib, tally.most_growth_kib, tally.most_descriptors, tally.outcomes
+        ));
+        // In large numbers: a few a second at least.
+        for what in ["Promote done", "Demote done"] {
+            assert!(tally.of(what) > 5 * seconds, "{name}, {what}: {:?}", tally.outcomes);
+        }
+        let nameless: Vec<_> = tally.outcomes.keys().filter(|what| what.contains("failed")).collect();
+        assert!(nameless.is_empty(), "{name}: failures without a name: {nameless:?}");
+        assert!(
+            tally.most_rss_kib <= RSS_MAX_KIB,
+            "{name}: {} KB resident",
+            tally.most_rss_kib
+        );
+        assert!(
+            tally.most_growth_kib <= GROWTH_MAX_KIB,
+            "{name}: grew by {} KB",
+            tally.most_growth_kib
+        );
+        assert!(
+            tally.most_descriptors <= DESCRIPTORS_MAX,
+            "{name}: {} descriptors",
+            tally.most_descriptors
+        );
+    }
+}
