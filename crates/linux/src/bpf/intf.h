@@ -42,6 +42,7 @@ enum mega_status {
 
 /* mega_range.flags */
 #define MEGA_YOUNG 1
+#define MEGA_HEADS 2 /* MEGA_CONTENTS: only the first line of each base page */
 
 struct mega_machine {
 	__u64 direct_map;    /* kernel address of physical address 0 */

@@ -86,6 +86,7 @@ struct content {
 	__u64 base; /* kernel address of the huge page */
 	__u32 zero;
 	__u32 checked;
+	__u64 heads; /* only the first line of each base page */
 };
 
 /*
@@ -624,6 +625,10 @@ static long content_page(__u32 i, void *ctx)
 	k->checked++;
 	if (head[0] | head[1] | head[2] | head[3] | head[4] | head[5] | head[6] | head[7])
 		return 0;
+	if (k->heads) {
+		k->zero++;
+		return 0;
+	}
 	if (bpf_probe_read_kernel(t->pte, sizeof(t->pte), (void *)page))
 		return 1;
 	if (!mega_any_bits())
@@ -650,6 +655,7 @@ static long content_step(__u32 i, void *ctx)
 	__builtin_memset(o, 0, sizeof(*o));
 	o->address = at;
 	k->zero = k->checked = 0;
+	k->heads = s->ranges[i].flags & MEGA_HEADS;
 	e = entry_of(s, t, &t->c, at);
 	if ((e & (P | PSE)) == (P | PSE)) {
 		k->base = s->machine.direct_map +

@@ -283,7 +283,7 @@ impl LinuxHost {
         if wants.contents && self.split_frees {
             managed
                 .contents
-                .inspect(allowance, |regions| read_contents(scanner, pid, regions));
+                .inspect(allowance, |regions| read_contents(scanner, pid, regions, false));
         }
         let sees_accessed = scanner.sees_accessed();
         let regions: Vec<_> = found
@@ -300,11 +300,14 @@ impl LinuxHost {
     }
 }
 
-fn read_contents(scanner: &mut dyn Scanner, pid: i32, regions: &[Region]) -> Vec<(Region, u16)> {
+fn read_contents(scanner: &mut dyn Scanner, pid: i32, regions: &[Region], quick: bool) -> Vec<(Region, u16)> {
     let addresses: Vec<_> = regions.iter().map(|region| region.address()).collect();
     let mut found = Vec::new();
     // A process that goes away meanwhile simply has no contents; the next look at it says so.
-    let _ = scanner.zero_filled(pid, &addresses, &mut found);
+    let _ = match quick {
+        false => scanner.zero_filled(pid, &addresses, &mut found),
+        true => scanner.at_most_zero_filled(pid, &addresses, &mut found),
+    };
     found
         .iter()
         .filter(|contents| contents.checked == REGION_PAGES as u16 && !contents.raced)
@@ -419,8 +422,12 @@ impl Host for LinuxHost {
             return None;
         }
         if how == Look::Contents && scan.flags.contains(RegionFlags::HUGE) {
-            for (region, zero) in read_contents(scanner, pid, &[region]) {
-                managed.contents.note(region, zero);
+            // Most likely it is as it was; the quick look sees what has been written since.
+            let known = managed.contents.zero(region);
+            for (region, zero) in read_contents(scanner, pid, &[region], known.is_some()) {
+                managed
+                    .contents
+                    .note(region, known.map_or(zero, |known| zero.min(known.0 as u16)));
             }
         }
         let mut seen = managed.observation(scan, scanner.sees_accessed(), self.options.dry_run)?;

@@ -132,6 +132,49 @@ fn bpf_range(r: &ScanRange) -> Range {
     }
 }
 
+impl BpfScanner {
+    fn contents(&mut self, pid: i32, addresses: &[u64], flags: u64, out: &mut Vec<Contents>) -> Result<(), ScanError> {
+        addresses.iter().try_for_each(|&a| check_address(a))?;
+        let mut left = addresses;
+        while !left.is_empty() {
+            let batch = &left[..left.len().min(CONTENTS_MAX)];
+            let shared = self.object.shared();
+            for (range, &start) in shared.ranges.iter_mut().zip(batch) {
+                *range = Range {
+                    start,
+                    end: start + REGION_BYTES,
+                    flags,
+                };
+            }
+            shared.request = Request {
+                mode: MODE_CONTENTS,
+                nr_ranges: batch.len() as u32,
+                deadline_ns: raw::monotonic_ns() + CONTENTS_NS,
+                ..Request::default()
+            };
+            let done = (self.object.run(pid)?.nr_regions as usize).min(batch.len());
+            if done == 0 {
+                return Err(ScanError::refused("ebpf", "reading contents does not get on"));
+            }
+            for (raw, &address) in self.object.shared().contents.iter().zip(&batch[..done]) {
+                if raw.address != address || raw.checked > BASE_PAGES || raw.zero > raw.checked {
+                    return Err(ScanError::refused("ebpf", format!("impossible answer {raw:?}")));
+                }
+                let raced = RegionFlags::from_bits(raw.flags).contains(RegionFlags::RACED);
+                out.push(Contents {
+                    address,
+                    zero_filled: raw.zero,
+                    checked: raw.checked,
+                    raced,
+                    time_ns: raw.time_ns,
+                });
+            }
+            left = &left[done..];
+        }
+        Ok(())
+    }
+}
+
 impl Scanner for BpfScanner {
     fn name(&self) -> &'static str {
         "ebpf"
@@ -221,44 +264,11 @@ impl Scanner for BpfScanner {
     }
 
     fn zero_filled(&mut self, pid: i32, addresses: &[u64], out: &mut Vec<Contents>) -> Result<(), ScanError> {
-        addresses.iter().try_for_each(|&a| check_address(a))?;
-        let mut left = addresses;
-        while !left.is_empty() {
-            let batch = &left[..left.len().min(CONTENTS_MAX)];
-            let shared = self.object.shared();
-            for (range, &start) in shared.ranges.iter_mut().zip(batch) {
-                *range = Range {
-                    start,
-                    end: start + REGION_BYTES,
-                    flags: 0,
-                };
-            }
-            shared.request = Request {
-                mode: MODE_CONTENTS,
-                nr_ranges: batch.len() as u32,
-                deadline_ns: raw::monotonic_ns() + CONTENTS_NS,
-                ..Request::default()
-            };
-            let done = (self.object.run(pid)?.nr_regions as usize).min(batch.len());
-            if done == 0 {
-                return Err(ScanError::refused("ebpf", "reading contents does not get on"));
-            }
-            for (raw, &address) in self.object.shared().contents.iter().zip(&batch[..done]) {
-                if raw.address != address || raw.checked > BASE_PAGES || raw.zero > raw.checked {
-                    return Err(ScanError::refused("ebpf", format!("impossible answer {raw:?}")));
-                }
-                let raced = RegionFlags::from_bits(raw.flags).contains(RegionFlags::RACED);
-                out.push(Contents {
-                    address,
-                    zero_filled: raw.zero,
-                    checked: raw.checked,
-                    raced,
-                    time_ns: raw.time_ns,
-                });
-            }
-            left = &left[done..];
-        }
-        Ok(())
+        self.contents(pid, addresses, 0, out)
+    }
+
+    fn at_most_zero_filled(&mut self, pid: i32, addresses: &[u64], out: &mut Vec<Contents>) -> Result<(), ScanError> {
+        self.contents(pid, addresses, RANGE_HEADS, out)
     }
 
     fn fork_shared(&mut self, pid: i32, address: u64) -> Result<u16, ScanError> {

@@ -21,6 +21,7 @@ pub(super) const STATUS_NO_MM: u32 = 2;
 pub(super) const STATUS_MM_CHANGED: u32 = 3;
 
 pub(super) const RANGE_YOUNG: u64 = 1;
+pub(super) const RANGE_HEADS: u64 = 2;
 
 /// A frame that no entry names: frame bits never include bit 0.
 pub(super) const NO_FRAME: u64 = 1;

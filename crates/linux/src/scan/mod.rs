@@ -216,6 +216,12 @@ pub trait Scanner {
     /// Appends, for each of the huge-mapped regions `addresses`, how many of its base pages are filled with zeros.
     fn zero_filled(&mut self, pid: i32, addresses: &[u64], out: &mut Vec<Contents>) -> Result<(), ScanError>;
 
+    /// The same, at most: of base pages that are zero for their first bytes the rest is not read where that saves anything. For
+    /// seeing whether zero-filled pages have been written to since they were counted.
+    fn at_most_zero_filled(&mut self, pid: i32, addresses: &[u64], out: &mut Vec<Contents>) -> Result<(), ScanError> {
+        self.zero_filled(pid, addresses, out)
+    }
+
     /// How many mapped base pages of the region others map too (`/proc/PID/pagemap` bit 56 clear), without those that
     /// are the shared zero page.
     fn fork_shared(&mut self, pid: i32, address: u64) -> Result<u16, ScanError>;
