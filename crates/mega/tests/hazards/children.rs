@@ -170,7 +170,7 @@ fn children_by_fork_and_exec_are_managed() {
     let Some(_alone) = ready(1024) else { return };
     // Two children by fork and exec, and one that takes the shell's own place.
     let script = "for i in 1 2; do sleep 6 | \"$0\" workload dense --mib 8 & done; sleep 0.4; exec \"$0\" workload storm --seconds 4 \
-                  --threads 4 --memory-mib 64";
+                  --threads 4 --memory-mib 512";
     let manager = run(&["sh", "-c", script, MEGA]);
     std::thread::sleep(Duration::from_secs(1));
     let shell = *found(&manager.lines()).keys().next().unwrap();
