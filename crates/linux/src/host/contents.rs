@@ -5,10 +5,12 @@
 //! says nothing yet), and again from time to time, within an allowance of processor time per scan.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mega_core::observe::Region;
 use mega_core::units::BasePages;
+
+use crate::sys::process_cpu_time;
 
 /// Scans between two looks at the same huge page.
 const AGAIN_AFTER: u32 = 12;
@@ -47,10 +49,11 @@ impl Contents {
             .collect();
     }
 
-    /// Reads what is due, first looks first, with `read` until the allowance is spent. `read` gives the number of zero-filled base
-    /// pages for each address that is still huge.
-    pub fn inspect(&mut self, allowance: Duration, mut read: impl FnMut(&[Region]) -> Vec<(Region, u16)>) {
-        let began = Instant::now();
+    /// Reads what is due, first looks first, with `read` until the allowance is spent; says what was spent. `read` gives the
+    /// number of zero-filled base pages for each address that is still huge.
+    pub fn inspect(&mut self, allowance: Duration, mut read: impl FnMut(&[Region]) -> Vec<(Region, u16)>) -> Duration {
+        let began = process_cpu_time();
+        let spent = || process_cpu_time().saturating_sub(began);
         let scan = self.scan;
         for (first_look, part) in [(true, 1), (false, AGAIN_PART)] {
             let mut due: Vec<(u32, Region)> = self
@@ -61,7 +64,7 @@ impl Contents {
                 .collect();
             due.sort_unstable();
             for batch in due.chunks(BATCH) {
-                if began.elapsed() >= allowance / part {
+                if spent() >= allowance / part {
                     break;
                 }
                 let regions: Vec<_> = batch.iter().map(|(_, region)| *region).collect();
@@ -74,6 +77,12 @@ impl Contents {
                 }
             }
         }
+        spent()
+    }
+
+    /// Huge pages that were never read.
+    pub fn unread(&self) -> usize {
+        self.known.values().filter(|known| known.zero.is_none()).count()
     }
 
     fn set(&mut self, region: Region, zero: Option<u16>) {

@@ -224,21 +224,33 @@ impl LinuxHost {
     }
 
     fn scan_all(&mut self, wants: &Wants) -> Vec<ProcessView> {
-        let ids: Vec<_> = self.managed.keys().copied().collect();
-        let allowance = wants.contents_cpu / ids.len().max(1) as u32;
+        // Those with the least to read go first, and what they leave of their share goes to the others.
+        let mut ids: Vec<_> = self.managed.keys().copied().collect();
+        ids.sort_by_key(|id| self.managed[id].contents.unread());
+        let mut allowance = wants.contents_cpu;
         let mut views = Vec::with_capacity(ids.len());
-        for id in ids {
-            match self.scan_one(id, wants, allowance) {
-                Ok(regions) => views.push(ProcessView { id, regions }),
+        for (done, &id) in ids.iter().enumerate() {
+            let share = allowance / (ids.len() - done) as u32;
+            match self.scan_one(id, wants, share) {
+                Ok((regions, spent)) => {
+                    allowance = allowance.saturating_sub(spent);
+                    views.push(ProcessView { id, regions });
+                }
                 Err(ScanError::Gone) => self.drop_process(id),
                 // Once, and the process stays: the next scan may well succeed.
                 Err(error) => self.notice_once("scan", || format!("process {} cannot be scanned: {error}", id.pid)),
             }
         }
+        views.sort_by_key(|view| view.id);
         views
     }
 
-    fn scan_one(&mut self, id: ProcessId, wants: &Wants, allowance: Duration) -> Result<Vec<Observation>, ScanError> {
+    fn scan_one(
+        &mut self,
+        id: ProcessId,
+        wants: &Wants,
+        allowance: Duration,
+    ) -> Result<(Vec<Observation>, Duration), ScanError> {
         let Some(managed) = self.managed.get_mut(&id) else {
             return Err(ScanError::Gone);
         };
@@ -280,8 +292,9 @@ impl LinuxHost {
                 .filter(|scan| scan.flags.contains(RegionFlags::HUGE))
                 .map(|scan| Region::at(scan.address)),
         );
+        let mut spent = Duration::ZERO;
         if wants.contents && self.split_frees {
-            managed
+            spent = managed
                 .contents
                 .inspect(allowance, |regions| read_contents(scanner, pid, regions, false));
         }
@@ -296,7 +309,7 @@ impl LinuxHost {
             .map(|seen| seen.region)
             .collect();
         managed.aged.begin(accessed);
-        Ok(regions)
+        Ok((regions, spent))
     }
 }
 
