@@ -108,7 +108,7 @@ fn redis(count: u64, rounds: u64) {
         value_bytes: 4096,
         seed: 1,
     };
-    if Server::find().is_none() || !needs((count * 5 >> 10) + 3072) {
+    if Server::find().is_none() || !needs(count * 5 / 1024 + 3072) {
         show(&format!("SKIPPED: Redis ({})", mega_lab::redis::HOW_TO_INSTALL));
         return;
     }

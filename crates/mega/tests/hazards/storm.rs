@@ -28,19 +28,19 @@ const BOTH: &[&str] = &[
     "--set",
     "history=lived",
     "--set",
-    "start_utracking=10%",
+    "start_utracking=30%",
     "--set",
-    "stop_utracking=5%",
+    "stop_utracking=10%",
     "--set",
-    "mprom=10%",
+    "mprom=30%",
     "--set",
     "uprom=1%",
     "--set",
     "mdem=5%",
     "--set",
-    "udem=0%",
+    "udem=1%",
     "--set",
-    "zdem=5%",
+    "zdem=71%",
 ];
 /// As fast as may be.
 const FAST: &[&str] = &[
@@ -92,7 +92,9 @@ impl Tally {
 fn manage(pid: i32, how: &[&str]) -> Manager {
     let pid_text = pid.to_string();
     let args: Vec<&str> = FAST.iter().chain(how).copied().chain([pid_text.as_str()]).collect();
-    Manager::start("manage", &args)
+    let mut manager = Manager::start("manage", &args);
+    manager.wait_found(pid as u32);
+    manager
 }
 
 fn storm(seconds: u64, seed: &str) -> Workload {

@@ -86,7 +86,14 @@ fn trim_takes_back_what_stock_huge_pages_waste_and_leaves_a_dense_program_alone(
         managed.summary
     );
     assert!(managed.status.success());
-    assert!(took <= Duration::from_secs(60), "it took {took:?}");
+    // Within a minute, unless this machine is so slow just now that the stall budget alone asks for more: splitting 3,000 huge
+    // pages at 5 % takes twenty times what the splits take.
+    let stall = Duration::from_nanos(managed.summary["stall_ns"].as_u64().unwrap());
+    let paced = Duration::from_secs(12) + stall * 20 * 11 / 10;
+    assert!(
+        took <= paced.max(Duration::from_secs(60)),
+        "it took {took:?}, with {stall:?} of stall"
+    );
     assert!(
         after <= limit,
         "{} MB later, {} MB on base pages",
