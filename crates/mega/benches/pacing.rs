@@ -54,8 +54,8 @@ fn gups(mib: u64, rounds: u64) {
         show(&format!("round {round}: stock THP {:.2} M updates/s", stock / 1e6));
         for budget in BUDGETS {
             let gups = Gups::start(mib, "default");
-            let _warm = KeepWarm::start(2 << 30);
             let before = gups.rate(6);
+            let warm = KeepWarm::start(2 << 30);
             let manager = Manager::start(gups.pid, &manager_args(budget));
             // Until all is huge, but not for ever: at 1 % that would be many minutes.
             let mut seen = Vec::new();
@@ -67,6 +67,8 @@ fn gups(mib: u64, rounds: u64) {
                     break;
                 }
             }
+            // Settled and stock are measured without the warmer: it takes memory bandwidth.
+            drop(warm);
             let full = huge_mib(gups.pid) / 2 >= all_regions;
             let settled = if full { gups.rate(6) } else { f64::NAN };
             let did = manager.stop();
@@ -124,7 +126,7 @@ fn redis(count: u64, rounds: u64) {
             .unwrap();
             let mut connection = server.connect().unwrap();
             keys.load(&mut connection).unwrap();
-            let _warm = KeepWarm::start(1 << 30);
+            let warm = KeepWarm::start(1 << 30);
             let before = closed_loop(&mut connection, &keys, 16, 4.0, 2).unwrap().requests_per_s;
             let p99_before = open_loop(&mut connection, &keys, RATE, 4.0, 3).unwrap().latency.p99_ns;
             // Slices of a fifth of a second: unpaced promotion is over within two seconds.
@@ -146,6 +148,7 @@ fn redis(count: u64, rounds: u64) {
                 }
             }
             let did = manager.stop();
+            drop(warm);
             let after = closed_loop(&mut connection, &keys, 16, 4.0, 4).unwrap().requests_per_s;
             let rates: Vec<f64> = throughput
                 .iter()
