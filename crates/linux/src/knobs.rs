@@ -268,20 +268,23 @@ impl Knobs {
             match read {
                 Ok(state) if state.manager == self.state.manager => {}
                 Ok(state) if state.manager.is_alive() => alive.push(state),
-                Ok(state)
-                    if state.schema == SCHEMA && state.knobs.keys().all(|knob| check(&self.root, knob).is_ok()) =>
-                {
-                    gone.push((path, state));
-                }
+                Ok(state) if state.schema == SCHEMA => gone.push((path, state)),
                 _ => report.corrupt.push(self.folder.keep_aside(lock, &path)?),
             }
         }
         for (path, mut state) in gone {
+            let named = state.knobs.len();
+            state.knobs.retain(|knob, _| check(&self.root, knob).is_ok());
+            let names_others = state.knobs.len() < named;
             // After a boot everything is as the kernel has it.
             if state.manager.is_of_this_boot() {
                 put_back(&self.root, &mut state, &alive, &mut report);
             } else {
                 state.knobs.clear();
+            }
+            // What names no setting will never be one, and every later recovery would fail for it.
+            if names_others {
+                report.corrupt.push(self.folder.keep_aside(lock, &path)?);
             }
             self.folder
                 .save(lock, &path, (!state.knobs.is_empty()).then_some(&state))?;

@@ -220,12 +220,18 @@ fn a_state_file_cannot_have_us_write_elsewhere() {
         let text = serde_json::to_string(&serde_json::json!({
             "schema": 1,
             "manager": {"pid": std::process::id(), "start_ticks": 1, "boot": Manager::ourselves().unwrap().boot},
-            "knobs": {path.to_str().unwrap(): {"original": "evil", "ours": ["mine"]}},
+            "knobs": {
+                path.to_str().unwrap(): {"original": "evil", "ours": ["mine"]},
+                a.to_str().unwrap(): {"original": "1", "ours": ["10"]},
+            },
         }));
         fs::write(&file, text.unwrap()).unwrap();
+        fs::write(&a, "10\n").unwrap();
         let report = tree.knobs().recover().unwrap();
-        assert_eq!(report.failed.len(), 1, "{report:?}");
+        assert_eq!((report.corrupt.len(), report.restored.len()), (1, 1), "{report:?}");
         assert_eq!(says(&outside), "mine");
+        assert_eq!(says(&a), "1", "what is a setting is put back all the same");
+        assert!(tree.knobs().recover().unwrap().is_empty());
     }
     assert!(matches!(
         tree.knobs().set(&outside, "x"),
