@@ -48,9 +48,9 @@ impl StatusLine {
 
     fn line(&self, s: &Status) -> String {
         format!(
-            "{} regions {} huge | +{} -{} | {} back | stall {:.1}% cpu {:.1}% | scan {}",
-            s.regions,
+            "{}/{} huge, +{} -{}, {} back, stall {:.1}% cpu {:.1}%, scan {}",
             s.huge,
+            s.regions,
             s.promoted,
             s.demoted,
             s.returned,

@@ -123,7 +123,7 @@ mod tests {
         assert_eq!(text.matches("height='14' fill='#").count(), 3 * 4 * 2);
         assert!(text.starts_with("<svg") && text.trim_end().ends_with("</svg>"));
         for variant in Variant::ALL {
-            assert_eq!(text.matches(variant.name()).count(), 3);
+            assert_eq!(text.matches(&format!(">{}</text>", variant.name())).count(), 3);
         }
         assert!(!text.contains("NaN") && !text.contains("inf"));
     }
