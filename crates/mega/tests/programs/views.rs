@@ -344,7 +344,7 @@ fn the_status_line_is_for_terminals_only() {
         Err(why) => eprintln!("SKIPPED: no terminal without script (util-linux): {why}"),
         Ok((ok, text)) => {
             assert!(
-                ok && text.contains("\r\x1b[2K") && text.contains(" regions ") && text.contains("| scan "),
+                ok && text.contains("\r\x1b[2K") && text.contains(" huge, ") && text.contains(", scan "),
                 "{text:?}"
             );
             let (ok, text) = terminal(&["manage", "-q", "--duration", "1s", &pid]).unwrap();
