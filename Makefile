@@ -11,12 +11,15 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo -E env PATH="$$PATH")
 PREFIX ?= /usr/local
 MEGA := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)/release/mega
 
-.PHONY: all setup build demo test lint test-rust bench install clean
+.PHONY: all setup setup-test build demo test lint test-rust bench install clean
 
 all: build
 
 setup:
 	@packaging/setup.sh
+
+setup-test:
+	@packaging/setup.sh test
 
 build: setup
 	@echo "== build"
@@ -26,15 +29,19 @@ demo: build
 	@echo "== demo"
 	$(SUDO) $(MEGA) demo $(if $(REDIS),--redis)
 
-test: setup lint test-rust
+# Tests are built first; then the lints run beside them, at the lowest priority.
+test: setup-test
+	@echo "== build tests"
+	$(CARGO) test --workspace --release --locked --no-run
+	@$(MAKE) --no-print-directory -j2 --output-sync=none lint test-rust
 
 lint: setup
 	@echo "== lint"
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	nice -n 19 $(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 
 # One test at a time where memory is measured: see tests' own locks. Release, because the code under test is what ships.
-test-rust: setup
+test-rust: setup-test
 	@echo "== test"
 	$(SUDO) $(CARGO) test --workspace --release --locked --no-fail-fast
 

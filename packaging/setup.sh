@@ -1,6 +1,7 @@
 #!/bin/sh
-# Installs what building and testing need on a Debian-like machine: a compiler for BPF, headers, a Rust toolchain, Redis.
-# Idempotent, and silent when there is nothing to do. Runs as root, or with sudo.
+# Installs what building and running need on a Debian-like machine: a compiler for BPF, headers, a Rust toolchain, Redis; with the
+# argument `test` also the programs that tests measure and the browser that looks at reports. Idempotent, and silent when there is
+# nothing to do. Runs as root, or with sudo.
 set -eu
 
 say() { printf 'setup: %s\n' "$*" >&2; }
@@ -17,7 +18,15 @@ need pkg-config pkg-config
 need /usr/include/libelf.h libelf-dev
 need /usr/include/zlib.h zlib1g-dev
 [ "${WITH_REDIS:-1}" = 0 ] || need redis-server redis-server
-
+if [ "${1:-}" = test ]; then
+    need memcached memcached
+    need mariadbd mariadb-server
+    need sysbench sysbench
+    need sqlite3 sqlite3
+    need zstd zstd
+    need python3 python3
+    need chromium chromium
+fi
 # Debian 13 and later bring a Rust that is new enough; older ones need rustup.
 if ! command -v cargo >/dev/null 2>&1; then
     if [ -x "$HOME/.cargo/bin/cargo" ]; then
@@ -39,7 +48,7 @@ if [ -n "$missing" ]; then
     fi
     say "installing:$missing"
     $sudo apt-get update -qq
-    # RUNLEVEL=1 keeps Debian from starting Redis as a service: tests and demo start their own.
+    # RUNLEVEL=1 keeps Debian from starting servers as services: tests and demo start their own.
     # shellcheck disable=SC2086
     $sudo env RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
 fi

@@ -8,6 +8,8 @@
 //! | [`units`] | pages, blocks, bytes, shares and times as types |
 //! | [`observe`] | what a host sees |
 //! | [`policy`] | what to do, from what was seen: one file per policy |
+//! | [`block`] | physical memory, block by block |
+//! | [`planner`] | which blocks to empty: one file per rule |
 //! | [`action`] | actions and their named outcomes |
 //! | [`budget`], [`backoff`] | what it may cost; what is left alone |
 //! | [`control`] | the loop |
@@ -15,11 +17,13 @@
 
 pub mod action;
 pub mod backoff;
+pub mod block;
 pub mod budget;
 pub mod control;
 pub mod host;
 pub mod journal;
 pub mod observe;
+pub mod planner;
 pub mod policy;
 pub mod replay;
 pub mod units;

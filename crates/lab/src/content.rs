@@ -24,6 +24,23 @@ pub fn below(random: u64, n: u64) -> u64 {
     ((u128::from(random) * u128::from(n)) >> 64) as u64
 }
 
+/// A number without common factor with `n`, near its golden section: its multiples modulo `n` visit all of `0..n`, neighbours
+/// far apart.
+#[must_use]
+pub fn scatter(n: u64) -> u64 {
+    let gcd = |mut a: u64, mut b: u64| {
+        while b > 0 {
+            (a, b) = (b, a % b);
+        }
+        a
+    };
+    let mut stride = (n as f64 * 0.618_033_988) as u64 | 1;
+    while gcd(stride, n) != 1 {
+        stride += 2;
+    }
+    stride
+}
+
 /// A word that is not what it must be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mismatch {
@@ -118,6 +135,15 @@ mod tests {
         assert_eq!(verify_freed(&w, 3), Ok(()));
         w[511].store(word(3, 511), Relaxed);
         assert_eq!(verify_freed(&w, 3).unwrap_err().index, 511);
+    }
+
+    #[test]
+    fn a_scattered_walk_visits_everything_once() {
+        for n in [1, 2, 3, 10, 96, 1000] {
+            let mut seen: Vec<u64> = (0..n).map(|i| i * scatter(n) % n).collect();
+            seen.sort_unstable();
+            assert_eq!(seen, (0..n).collect::<Vec<_>>());
+        }
     }
 
     #[test]

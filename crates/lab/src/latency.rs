@@ -1,5 +1,6 @@
 //! Latencies: a histogram in nanoseconds and the summary that is printed of it.
 
+use crate::result::Distribution;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
@@ -30,6 +31,9 @@ pub struct Summary {
 }
 
 const HIGHEST_NS: u64 = 60_000_000_000;
+
+/// The quantiles of a [`Distribution`].
+pub const QUANTILES: [f64; 12] = [0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 0.9999, 1.0];
 
 impl Default for Latency {
     fn default() -> Self {
@@ -72,6 +76,27 @@ impl Latency {
         self.histogram.len()
     }
 
+    /// The value at quantile `q` (0 to 1) in ns; 0 when nothing was recorded.
+    #[must_use]
+    pub fn at(&self, q: f64) -> u64 {
+        self.histogram.value_at_quantile(q)
+    }
+
+    /// The distribution so far, at [`QUANTILES`]. Without quantiles when nothing was recorded.
+    #[must_use]
+    pub fn distribution(&self) -> Distribution {
+        let h = &self.histogram;
+        if h.is_empty() {
+            return Distribution::default();
+        }
+        let at = |q: f64| (q, h.value_at_quantile(q).min(h.max()) as f64);
+        Distribution {
+            count: h.len(),
+            mean_ns: self.sum_ns as f64 / h.len() as f64,
+            quantiles: QUANTILES.map(at).to_vec(),
+        }
+    }
+
     /// The summary so far.
     #[must_use]
     pub fn summary(&self) -> Summary {
@@ -105,6 +130,19 @@ mod tests {
             (1000, 500, 900, 990, 1000)
         );
         assert!((s.mean_ns - 500.5).abs() < 0.01);
+    }
+
+    #[test]
+    fn a_distribution_ascends_from_the_first_hundredth_to_the_largest_value() {
+        let mut l = Latency::new();
+        (1..=1000).for_each(|v| l.record(v));
+        let d = l.distribution();
+        assert_eq!((d.count, d.mean_ns), (1000, 500.5));
+        assert_eq!(d.quantiles[0], (0.01, 10.0));
+        assert_eq!(d.quantiles.last(), Some(&(1.0, 1000.0)));
+        assert_eq!(d.quantiles.len(), QUANTILES.len());
+        assert!(d.quantiles.windows(2).all(|w| w[0].0 < w[1].0 && w[0].1 <= w[1].1));
+        assert_eq!(Latency::new().distribution(), Distribution::default());
     }
 
     #[test]

@@ -7,7 +7,7 @@ use serde::Serialize;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What warming did.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -54,30 +54,100 @@ pub fn warm(bytes: u64) -> Result<Warmed, MemoryError> {
     })
 }
 
-/// Keeps part of the free memory warm for as long as it lives: a thread that maps, touches and unmaps `bytes` twice a second, so that
-/// the host does not take the memory back from which a run's huge pages will come. It costs the machine about 45 µs per MB each
-/// time; where variants are compared, all of them must have it.
+/// Keeps the memory warm that a program will take next, for as long as it lives.
+///
+/// It holds a stock of touched huge pages, which the host cannot take back, and lets go of so many at a time that the machine's free
+/// memory stays a little above what it was: the kernel hands out first what was freed last, so faults and collapses get warm memory,
+/// however long the program takes to fill. Collapses (`thp_collapse_alloc` of /proc/vmstat) free as much as they take, but not
+/// blocks: for each of them one piece is touched again, which takes what they freed, and another one let go. What was let go and
+/// not taken within half a second is touched anew, before the host takes it (after 2 s).
+///
+/// Each processor has free lists of its own, of up to a gigabyte and more, from which it serves itself first and the others not at all.
+/// So memory is let go on the processor that will take it: see [`Takers`].
+///
+/// Where variants are compared, all of them must have it.
 #[derive(Debug)]
 pub struct KeepWarm {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
+/// The processors that take memory; none: wherever the thread happens to run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Takers {
+    /// Where the program runs, whose faults take memory.
+    pub faults: Option<usize>,
+    /// Where the manager runs, whose collapses take memory. The thread waits there.
+    pub collapses: Option<usize>,
+}
+
+/// Pieces let go and not yet taken.
+const AHEAD: usize = 64;
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+/// What was let go is touched anew after this time: well before free page reporting has it.
+const STALE: Duration = Duration::from_millis(500);
+
 impl KeepWarm {
-    /// Begins. Memory that cannot be had is left alone until it can.
-    #[must_use]
-    pub fn start(bytes: u64) -> Self {
+    /// Begins with a stock of `bytes`, which is touched before this returns.
+    ///
+    /// # Errors
+    /// When the memory cannot be mapped.
+    pub fn start(bytes: u64, takers: Takers) -> Result<Self, MemoryError> {
+        let mut stock = Stock::new(usize::try_from(bytes).unwrap_or(usize::MAX))?;
         let stop = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&stop);
+        let (ready, is_ready) = std::sync::mpsc::channel();
         let thread = std::thread::spawn(move || {
-            while !told.load(Relaxed) {
-                let _ = warm(bytes);
-                std::thread::sleep(Duration::from_millis(500));
-            }
+            go_to(takers.collapses);
+            stock.fill();
+            let begun = Seen::now();
+            at(takers.faults, takers, || stock.let_go(AHEAD));
+            let _ = ready.send(());
+            keep(&mut stock, begun, takers, &told);
         });
-        Self {
+        let _ = is_ready.recv();
+        Ok(Self {
             stop,
             thread: Some(thread),
+        })
+    }
+}
+
+fn go_to(cpu: Option<usize>) {
+    if let Some(cpu) = cpu {
+        let _ = crate::memory::pin_to_cpu(cpu);
+    }
+}
+
+/// Does something on a processor, and goes back to where the thread waits.
+fn at(cpu: Option<usize>, takers: Takers, work: impl FnOnce()) {
+    go_to(cpu);
+    work();
+    go_to(takers.collapses);
+}
+
+fn keep(stock: &mut Stock, begun: Seen, takers: Takers, told: &AtomicBool) {
+    let mut before = begun;
+    let mut quiet_since = Instant::now();
+    while !told.load(Relaxed) {
+        std::thread::sleep(LOOK_EVERY);
+        let now = Seen::now();
+        let collapsed = usize::try_from(now.collapses.saturating_sub(before.collapses)).unwrap_or(0);
+        before = now;
+        // What others have taken, in pieces; what they gave back counts for nothing.
+        let target_bytes = begun.free_bytes + (AHEAD * HUGE_BYTES) as u64;
+        let taken = (target_bytes.saturating_sub(now.free_bytes) / HUGE_BYTES as u64) as usize;
+        if collapsed > 0 {
+            stock.touch_again(collapsed.min(AHEAD));
+            stock.let_go(collapsed.min(AHEAD) + taken);
+            quiet_since = Instant::now();
+        } else if taken > 0 {
+            at(takers.faults, takers, || stock.let_go(taken));
+            quiet_since = Instant::now();
+        } else if quiet_since.elapsed() > STALE {
+            stock.touch_again(AHEAD);
+            stock.let_go(AHEAD);
+            quiet_since = Instant::now();
         }
     }
 }
@@ -87,6 +157,73 @@ impl Drop for KeepWarm {
         self.stop.store(true, Relaxed);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
+        }
+    }
+}
+
+/// Counters of the machine at one moment.
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    /// Free memory, without what processors keep for themselves.
+    free_bytes: u64,
+    /// Huge pages made by collapsing since boot, by anyone.
+    collapses: u64,
+}
+
+impl Seen {
+    fn now() -> Self {
+        let counters = mega_linux::proc::vmstat::read(&mega_linux::proc::ProcRoot::default()).unwrap_or_default();
+        Self {
+            free_bytes: counters.get("nr_free_pages").unwrap_or(0) * base_page_bytes() as u64,
+            collapses: counters.thp_collapse_alloc().unwrap_or(0),
+        }
+    }
+}
+
+/// A ring of huge pages: `out` pieces, from `gone` on, are let go, the others are held.
+#[derive(Debug)]
+struct Stock {
+    area: Mapping,
+    gone: usize,
+    out: usize,
+}
+
+impl Stock {
+    fn new(bytes: usize) -> Result<Self, MemoryError> {
+        let mut area = Mapping::new(bytes.max(HUGE_BYTES) / HUGE_BYTES * HUGE_BYTES)?;
+        let _ = area.advise(0..area.len_bytes(), libc::MADV_HUGEPAGE);
+        Ok(Self { area, gone: 0, out: 0 })
+    }
+
+    fn pieces(&self) -> usize {
+        self.area.len_bytes() / HUGE_BYTES
+    }
+
+    fn touch(&self, piece: usize) {
+        let words = HUGE_BYTES / 8;
+        let step = base_page_bytes() / 8;
+        let piece = &self.area.words()[piece * words..(piece + 1) * words];
+        piece.iter().step_by(step).for_each(|word| word.store(1, Relaxed));
+    }
+
+    fn fill(&self) {
+        (0..self.pieces()).for_each(|piece| self.touch(piece));
+    }
+
+    fn touch_again(&mut self, count: usize) {
+        for _ in 0..count.min(self.out) {
+            self.touch(self.gone);
+            self.gone = (self.gone + 1) % self.pieces();
+            self.out -= 1;
+        }
+    }
+
+    fn let_go(&mut self, count: usize) {
+        for _ in 0..count.min(self.pieces() - self.out) {
+            let start = (self.gone + self.out) % self.pieces() * HUGE_BYTES;
+            // What the kernel keeps for itself stays warm all the same.
+            let _ = self.area.advise(start..start + HUGE_BYTES, libc::MADV_DONTNEED);
+            self.out += 1;
         }
     }
 }
@@ -101,5 +238,49 @@ mod tests {
         assert_eq!(w.bytes, 8 << 20);
         assert!(w.elapsed_ns > 0 && w.median_per_2mb_ns > 0);
         assert!((0.0..=1.0).contains(&w.cold_share));
+    }
+
+    #[test]
+    fn a_stock_holds_all_but_what_it_let_go_and_takes_that_back() {
+        let mut stock = Stock::new(64 << 20).unwrap();
+        stock.fill();
+        let held = |stock: &Stock| {
+            let firsts = stock.area.words().iter().step_by(HUGE_BYTES / 8);
+            firsts.filter(|w| w.load(Relaxed) == 1).count()
+        };
+        assert_eq!((stock.pieces(), held(&stock)), (32, 32));
+        stock.let_go(8);
+        assert_eq!(held(&stock), 24);
+        stock.touch_again(3);
+        assert_eq!(held(&stock), 27);
+        stock.touch_again(100);
+        assert_eq!(held(&stock), 32, "no more than was let go");
+        for _ in 0..10 {
+            stock.let_go(8);
+            stock.touch_again(8);
+        }
+        assert_eq!(held(&stock), 32, "the ring closes");
+        stock.let_go(1000);
+        assert_eq!(held(&stock), 0, "no more than there is");
+    }
+
+    #[test]
+    fn a_stock_is_let_go_as_others_take_memory() {
+        let mut stock = Stock::new(256 << 20).unwrap();
+        stock.fill();
+        let begun = Seen::now();
+        stock.let_go(AHEAD);
+        // As if others had taken 40 pieces more than there were free.
+        let taken = Seen {
+            free_bytes: begun.free_bytes + (40 * HUGE_BYTES) as u64,
+            ..begun
+        };
+        let told = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| keep(&mut stock, taken, Takers::default(), &told));
+            std::thread::sleep(Duration::from_millis(200));
+            told.store(true, Relaxed);
+        });
+        assert!(stock.out > AHEAD, "{} pieces let go", stock.out);
     }
 }

@@ -148,6 +148,81 @@ fn churn_and_stride_time_their_rounds() {
 }
 
 #[test]
+fn with_wait_first_nothing_is_mapped_before_go_nor_freed_before_a_line() {
+    let mut w = Workload::start("touch --mib 32 --wait-first");
+    let born = w.wait_for("born");
+    let path = format!("/proc/{}/statm", born["pid"]);
+    // Size and resident size in MB.
+    let megabytes = || {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let pages: Vec<u64> = text.split_whitespace().map(|f| f.parse().unwrap()).collect();
+        [pages[0] / 256, pages[1] / 256]
+    };
+    std::thread::sleep(Duration::from_millis(100));
+    let before = megabytes();
+    assert!(before[1] < 16);
+    w.say("go");
+    let result = w.wait_for("result");
+    assert!(result["metrics"]["first_touch_ns"].as_f64().unwrap() > 0.0);
+    assert_eq!(result["latency"]["touch"]["count"], 8192);
+    std::thread::sleep(Duration::from_millis(100));
+    let held = megabytes();
+    assert!(
+        held[0] >= before[0] + 32 && held[1] >= before[1] + 30,
+        "{before:?} {held:?}"
+    );
+    w.say("quit");
+    assert_eq!(w.wait_for("checked")["ok"], true);
+    assert_eq!(w.exit_code(), Some(0));
+}
+
+#[test]
+fn with_wait_first_quit_or_the_end_of_input_ends_it_before_it_began() {
+    for quit in [true, false] {
+        let mut w = Workload::start("gups --mib 16 --wait-first");
+        w.wait_for("born");
+        if quit {
+            w.say("quit");
+        }
+        assert_eq!(w.exit_code(), Some(0));
+    }
+}
+
+#[test]
+fn every_workload_says_born_first() {
+    for args in [
+        "gups --mib 4 --updates 1",
+        "churn --mib 4 --times 1",
+        "storm --seconds 0 --memory-mib 16",
+        "dense --mib 4",
+    ] {
+        let mut w = Workload::start(args);
+        let mut line = String::new();
+        w.output.read_line(&mut line).unwrap();
+        let v: Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(
+            (&v["event"], &v["pid"]),
+            (&"born".into(), &w.child.id().into()),
+            "{args}"
+        );
+        assert_eq!(w.exit_code(), Some(0));
+    }
+}
+
+#[test]
+fn the_ranks_of_a_graph_depend_on_the_seed_only() {
+    let checksum = |seed: u32| {
+        let mut w = Workload::start(&format!("graph --scale 12 --iterations 4 --seed {seed}"));
+        let sum = w.wait_for("checked")["checksum"].clone();
+        assert_eq!(w.exit_code(), Some(0));
+        sum
+    };
+    assert!(checksum(1).is_string());
+    assert_eq!(checksum(1), checksum(1));
+    assert_ne!(checksum(1), checksum(2));
+}
+
+#[test]
 fn wrong_usage_exits_with_two() {
     assert_eq!(Workload::start("gusp").exit_code(), Some(2));
     assert_eq!(Workload::start("gups --mib x").exit_code(), Some(2));

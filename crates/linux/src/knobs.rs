@@ -14,11 +14,13 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::proc::ProcRoot;
+use crate::sys;
 use crate::thp::chosen;
 
 mod claims;
@@ -176,6 +178,11 @@ impl Knobs {
 
     /// Changes a setting, remembering what it was. Puts back first what a crashed manager left behind.
     pub fn set(&mut self, path: &Path, value: &str) -> Result<()> {
+        self.set_timed(path, value).map(|_| ())
+    }
+
+    /// As [`Knobs::set`]; answers how long the kernel took for the write itself, without what remembering costs.
+    pub fn set_timed(&mut self, path: &Path, value: &str) -> Result<Duration> {
         let lock = self.folder.lock()?;
         let before = current(&self.root, path)?;
         self.clean_up(&lock)?;
@@ -207,7 +214,7 @@ impl Knobs {
         self.save(&lock)?;
         let result = write(&self.root, path, value);
         match (&result, previous) {
-            (Ok(()), _) => {
+            (Ok(_), _) => {
                 if let Some(held) = self.state.knobs.get_mut(path) {
                     held.ours = vec![value.to_owned()];
                 }
@@ -365,19 +372,24 @@ fn current(root: &ProcRoot, path: &Path) -> Result<String> {
     Ok(chosen(&String::from_utf8_lossy(&text)).to_owned())
 }
 
-/// Writes and reads again.
-fn write(root: &ProcRoot, path: &Path, value: &str) -> Result<()> {
+/// Writes and reads again. Answers how long the write took.
+fn write(root: &ProcRoot, path: &Path, value: &str) -> Result<Duration> {
     check(root, path)?;
     // A file that is not there is no setting, and is not made.
+    let text = format!("{value}\n");
     let written = fs::OpenOptions::new()
         .write(true)
         .truncate(true)
         .open(path)
-        .and_then(|mut file| std::io::Write::write_all(&mut file, format!("{value}\n").as_bytes()));
-    written.map_err(|e| Error::io(path, "write", e))?;
+        .and_then(|mut file| {
+            let begin = sys::monotonic();
+            std::io::Write::write_all(&mut file, text.as_bytes())?;
+            Ok(sys::monotonic().saturating_sub(begin))
+        });
+    let took = written.map_err(|e| Error::io(path, "write", e))?;
     let reads = current(root, path)?;
     if reads == value {
-        return Ok(());
+        return Ok(took);
     }
     Err(KnobError::NotKept {
         path: path.to_owned(),

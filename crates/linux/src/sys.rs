@@ -3,6 +3,7 @@
 //! Calls that rustix has are taken from there; the rest goes through libc.
 
 use std::ffi::c_void;
+use std::fs::File;
 use std::io;
 use std::mem::size_of;
 use std::ops::Range;
@@ -10,7 +11,7 @@ use std::ptr::NonNull;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal};
 use rustix::thread::CapabilitySet;
@@ -304,6 +305,62 @@ pub fn pagemap_scan(pagemap: BorrowedFd<'_>, range: Range<u64>, runs: &mut [Page
     // through the call. Without flags the call changes nothing but those two.
     let filled = unsafe { libc::ioctl(pagemap.as_raw_fd(), PAGEMAP_SCAN, &mut argument) };
     usize::try_from(filled).map_err(|_| last_errno())
+}
+
+/// Which threads a BPF iterator over tasks goes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tasks {
+    /// This one, by its thread id.
+    Thread(u32),
+    /// All of this process.
+    Process(u32),
+}
+
+/// Attaches a loaded program of the kind `iter/task` or `iter/task_vma` to some threads (6.1).
+pub(crate) fn link_tasks(program: BorrowedFd<'_>, tasks: Tasks) -> io::Result<OwnedFd> {
+    let mut info = libbpf_sys::bpf_iter_link_info::default();
+    match tasks {
+        Tasks::Thread(tid) => info.task.tid = tid,
+        Tasks::Process(pid) => info.task.pid = pid,
+    }
+    let options = libbpf_sys::bpf_link_create_opts {
+        sz: size_of::<libbpf_sys::bpf_link_create_opts>() as _,
+        iter_info: &mut info,
+        iter_info_len: size_of::<libbpf_sys::bpf_iter_link_info>() as u32,
+        ..Default::default()
+    };
+    // SAFETY: the options and what they point to outlive the call, which only reads them.
+    own_fd(unsafe { libbpf_sys::bpf_link_create(program.as_raw_fd(), 0, libbpf_sys::BPF_TRACE_ITER, &options) })
+}
+
+/// Opens a linked BPF iterator at its beginning; reading it runs the program.
+pub(crate) fn open_iterator(link: BorrowedFd<'_>) -> io::Result<File> {
+    // SAFETY: the call takes a descriptor and returns a new one.
+    own_fd(unsafe { libbpf_sys::bpf_iter_create(link.as_raw_fd()) }).map(File::from)
+}
+
+/// How often the kernel left a loaded program out because it was running already on that CPU.
+pub(crate) fn recursion_misses(program: BorrowedFd<'_>) -> io::Result<u64> {
+    let mut info = libbpf_sys::bpf_prog_info::default();
+    let mut bytes = size_of::<libbpf_sys::bpf_prog_info>() as u32;
+    // SAFETY: `info` is as long as stated and lives through the call. Being zero, it asks for none of the lists that the
+    // kernel would write elsewhere.
+    let error = unsafe {
+        libbpf_sys::bpf_obj_get_info_by_fd(program.as_raw_fd(), (&raw mut info).cast::<c_void>(), &mut bytes)
+    };
+    match error {
+        0 => Ok(info.recursion_misses),
+        negative => Err(io::Error::from_raw_os_error(-negative)),
+    }
+}
+
+/// Takes ownership of a descriptor that libbpf returned, or its error: a negative number.
+fn own_fd(fd: i32) -> io::Result<OwnedFd> {
+    if fd < 0 {
+        return Err(io::Error::from_raw_os_error(-fd));
+    }
+    // SAFETY: a fresh descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 fn pid_of(pid: u32) -> Result<Pid, Errno> {

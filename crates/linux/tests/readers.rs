@@ -256,7 +256,13 @@ fn parse_all(text: &[u8]) {
     let _ = vmstat::parse(path, text);
     if let Ok(buddy) = buddyinfo::parse(path, text) {
         assert!((0.0..=1.0).contains(&buddy.fragmentation()));
+        let own = extfrag::parse(path, text).unwrap_or_default();
+        let state = mega_linux::contiguity::of(&buddy, Some((&own, &own)));
+        assert!((0.0..=1.0).contains(&state.unusable_share));
+        let computed = mega_linux::contiguity::of(&buddy, None);
+        assert!(computed.zones.iter().all(|zone| zone.fragmentation_index <= 1.0));
     }
+    let _ = extfrag::parse(path, text);
     let _ = meminfo::parse(path, text);
     let _ = zoneinfo::parse(path, text);
     let _ = pressure::parse(path, text);

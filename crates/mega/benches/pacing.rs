@@ -7,12 +7,11 @@ mod bench;
 
 use std::time::Duration;
 
-use bench::{median, needs, option, show, Gups, Manager, PROGRAM_CPU};
+use bench::{huge_mib, keep_warm, median, needs, option, show, Gups, Manager, PROGRAM_CPU};
 use mega_lab::clock::now_ns;
 use mega_lab::redis::keys::Keys;
 use mega_lab::redis::load::{closed_loop, open_loop};
 use mega_lab::redis::{Server, ServerOptions};
-use mega_lab::warm::KeepWarm;
 
 const BUDGETS: [&str; 4] = ["1%", "5%", "20%", "100%"];
 /// Requests per second for latency: half of what one connection can do here.
@@ -55,12 +54,12 @@ fn gups(mib: u64, rounds: u64) {
         for budget in BUDGETS {
             let gups = Gups::start(mib, "default");
             let before = gups.rate(6);
-            let warm = KeepWarm::start(2 << 30);
+            let warm = keep_warm();
             let manager = Manager::start(gups.pid, &manager_args(budget));
             // Until all is huge, but not for ever: at 1 % that would be many minutes.
             let mut seen = Vec::new();
             let all_regions = mib / 2;
-            let most_seconds = if budget == "1%" { 30 } else { 120 };
+            let most_seconds = if budget == "1%" { 30 } else { 300 };
             for _ in 0..most_seconds / 3 {
                 seen.extend(gups.observe(Duration::from_secs(3)));
                 if huge_mib(gups.pid) / 2 >= all_regions {
@@ -95,15 +94,6 @@ fn gups(mib: u64, rounds: u64) {
     }
 }
 
-fn huge_mib(pid: i32) -> u64 {
-    let root = mega_linux::proc::ProcRoot::default();
-    mega_linux::proc::smaps::read_rollup(&root, pid as u32)
-        .unwrap()
-        .anon_huge_bytes
-        .unwrap_or(0)
-        >> 20
-}
-
 fn redis(count: u64, rounds: u64) {
     let keys = Keys {
         count,
@@ -126,7 +116,7 @@ fn redis(count: u64, rounds: u64) {
             .unwrap();
             let mut connection = server.connect().unwrap();
             keys.load(&mut connection).unwrap();
-            let warm = KeepWarm::start(1 << 30);
+            let warm = keep_warm();
             let before = closed_loop(&mut connection, &keys, 16, 4.0, 2).unwrap().requests_per_s;
             let p99_before = open_loop(&mut connection, &keys, RATE, 4.0, 3).unwrap().latency.p99_ns;
             // Slices of a fifth of a second: unpaced promotion is over within two seconds.

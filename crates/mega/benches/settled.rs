@@ -5,10 +5,9 @@
 
 mod bench;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use bench::{needs, option, show, Gups, Manager};
-use mega_lab::warm::KeepWarm;
+use bench::{huge_mib, keep_warm, needs, option, show, Gups, Manager};
 
 fn main() {
     let (mib, rounds) = (option("mib", 8 << 10), option("rounds", 1));
@@ -21,10 +20,17 @@ fn main() {
         let before = base.rate(10);
         let manager = Manager::start(base.pid, &[]);
         {
-            let _warm = KeepWarm::start(2 << 30);
-            // Half a history of scans, then the promotions at the default budget.
-            let seconds = 30 + mib / 2 * 12 / 1000;
-            std::thread::sleep(Duration::from_secs(seconds));
+            let _warm = keep_warm();
+            // Half a history of scans, then the promotions at the default budget: as long as that takes, but not for ever.
+            let promoting = Instant::now();
+            while huge_mib(base.pid) < mib && promoting.elapsed() < Duration::from_secs(30 + mib / 2 * 60 / 1000) {
+                std::thread::sleep(Duration::from_secs(5));
+            }
+            show(&format!(
+                "round {round}: {} of {mib} MB huge after {:.0} s",
+                huge_mib(base.pid),
+                promoting.elapsed().as_secs_f64()
+            ));
         }
         let (cpu, _) = manager.cost();
         let settled = base.rate(40);

@@ -1,11 +1,13 @@
 //! The command line: every option once, with its help.
 
 use std::ffi::OsString;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use mega_core::units::{parse_duration, show_duration, Share};
+use mega_lab::contiguity::{Amount, FragKind, How};
 
 /// MEGA makes huge pages safe to leave on.
 ///
@@ -31,6 +33,8 @@ pub enum Command {
     Manage(ManageArgs),
     /// Look once: mapped, huge, wasted, by mapping and in total; changes nothing
     Show(ShowArgs),
+    /// Draw physical memory, or a process's regions, as a heat map
+    Map(MapArgs),
     /// Put everything back: end managers, restore settings
     Off(OffArgs),
     /// List the policies and their parameters
@@ -39,6 +43,12 @@ pub enum Command {
     Replay(ReplayArgs),
     /// A store of a few GB on base pages, on stock huge pages and managed, side by side
     Demo(DemoArgs),
+    /// Experiments: what huge pages do to a program, under which policy, at what price
+    Bench(BenchArgs),
+    /// Fragment memory on purpose, and keep it so until Ctrl-C
+    Frag(FragArgs),
+    /// Take huge pages until none is left, time each, and free them
+    Hog(HogArgs),
     /// Run one of the lab's workloads (used by the demonstration, tests and benchmarks)
     #[command(hide = true)]
     Workload(WorkloadArgs),
@@ -209,6 +219,48 @@ pub struct ShowArgs {
     pub scanner: ScannerChoice,
 }
 
+/// What `mega map` draws.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MapTarget {
+    /// Physical memory.
+    Phys,
+    /// This process's.
+    Process(u32),
+}
+
+/// `mega map`
+#[derive(Debug, Args)]
+#[command(
+    after_help = "phys needs root: /proc/kpageflags says what every page is. It costs about 20 ms per GB; of more \
+than 32 GB,\nevenly spaced blocks are read and the output says how many."
+)]
+pub struct MapArgs {
+    /// `phys` for physical memory, or a process
+    #[arg(value_name = "phys|PID", value_parser = parse_target)]
+    pub target: MapTarget,
+
+    /// Draw into this file: .svg or .png
+    #[arg(short, long, value_name = "FILE", conflicts_with = "json")]
+    pub output: Option<PathBuf>,
+
+    /// Draw again and again, until Ctrl-C
+    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "2s",
+        value_parser = parse_interval)]
+    pub watch: Option<Duration>,
+
+    /// phys: read every n-th block (default: all of up to 32 GB)
+    #[arg(long, value_name = "N")]
+    pub every: Option<NonZeroU32>,
+
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+
+    /// PID: how to look at page tables
+    #[arg(long, value_name = "HOW", default_value = "auto")]
+    pub scanner: ScannerChoice,
+}
+
 /// `mega doctor`
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
@@ -256,19 +308,171 @@ pub struct DemoArgs {
     #[arg(long)]
     pub redis: bool,
 
-    /// Seconds to serve in the managed variant (the others settle sooner)
-    #[arg(long, value_name = "S", default_value_t = 40, value_parser = clap::value_parser!(u64).range(12..=3600))]
-    pub seconds: u64,
+    #[command(flatten)]
+    pub common: BenchOptions,
+}
 
-    /// Dense, hot memory of the store in MB (with --redis: its values)
-    #[arg(long, value_name = "MB", default_value_t = 2048, value_parser = clap::value_parser!(u64).range(64..=1_048_576))]
-    pub dense_mib: u64,
+/// Options that `bench` and `demo` share.
+#[derive(Debug, Clone, Args)]
+pub struct BenchOptions {
+    /// Rounds; each runs every variant once, in alternation (default: 3, for a first
+    /// look; six are enough for a verdict)
+    #[arg(long, value_name = "N", value_parser = parse_rounds)]
+    pub rounds: Option<usize>,
 
-    /// Sparse memory of the store in MB, of which a scattered sixth is touched
-    #[arg(long, value_name = "MB", default_value_t = 3072, value_parser = clap::value_parser!(u64).range(64..=1_048_576))]
-    pub sparse_mib: u64,
+    /// Size, 1 being the paper's (default: what fits this machine)
+    #[arg(long, value_name = "F", value_parser = parse_scale)]
+    pub scale: Option<f64>,
 
-    /// Draw the result into this file as well
+    /// Time between the managers' scans (default: theirs)
+    #[arg(long, value_name = "TIME", value_parser = parse_interval)]
+    pub interval: Option<Duration>,
+
+    /// Seed of everything random
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+
+    /// Folder for results, each in one of its own
+    #[arg(short, long, value_name = "FOLDER", default_value = "mega-results")]
+    pub output: PathBuf,
+
+    /// Bind nothing to processors (default: the program has the first for itself)
+    #[arg(long)]
+    pub no_pin: bool,
+
+    /// The whole record as JSON
+    #[arg(long)]
+    pub json: bool,
+
+    /// No progress
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+/// `mega bench`
+#[derive(Debug, Args)]
+#[command(
+    after_help = "mega bench list                 the experiments: source, needs, time\n\
+mega bench NAME...              run them\n\
+mega bench all --budget 20m     run what fits into the time\n\
+mega bench run -- CMD ARGS      measure any command\n\
+mega bench compare A B          two results of the same experiment side by side\n\n\
+Variants: base, thp-always, thp-madvise, thp-always-defrag, mthp-64k, or a policy (mega, ingens, trim ...)\n\
+with parameters and on a backdrop: mega:uprom=30%, thp-always+trim, mthp-64k+mega.\n\
+Each setting that a variant makes is put back; after kill -9 by the next start or `mega off`."
+)]
+pub struct BenchArgs {
+    /// An experiment, several, or: list, all, run, compare
+    #[arg(required = true, value_name = "NAME")]
+    pub what: Vec<String>,
+
+    /// With `run`: the command and its arguments
+    #[arg(last = true, value_name = "CMD")]
+    pub command: Vec<OsString>,
+
+    /// With `run`: a regular expression with one group that finds the figure, the
+    /// higher the better, in what the command prints (default: its run time)
+    #[arg(long, value_name = "RE")]
+    pub metric: Option<String>,
+
+    /// Variants to run instead of the experiment's own; the others are compared with
+    /// the first
+    #[arg(long, value_name = "V,V", value_delimiter = ',')]
+    pub variants: Vec<String>,
+
+    /// State of the machine: unfragmented, fragmented=90%, limit=4G, neighbour
+    #[arg(long, value_name = "C")]
+    pub condition: Option<String>,
+
+    /// Measure page fault latency by the kernel's tracepoints, too (0.4 us a fault;
+    /// experiments about faults do it anyway)
+    #[arg(long)]
+    pub faults: bool,
+
+    /// With `all`: run what fits into this time
+    #[arg(long, value_name = "TIME", value_parser = parse_interval)]
+    pub budget: Option<Duration>,
+
+    #[command(flatten)]
+    pub common: BenchOptions,
+}
+
+/// `mega frag`
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Kinds: study takes base pages and frees 3/4 of the pages of each 2 MB (the allocation-latency
+study); reserve takes huge pages and frees half of each (LRBHPS, Quicksilver); holes takes
+base pages and frees every other 1 MB (MEGA). What is kept is filled with known content and
+checked while it is held. kcompactd moves it together again within seconds unless --pin-pages
+keeps it. Ctrl-C frees all at once. At least 1 GB and 5% of memory always stay available."
+)]
+pub struct FragArgs {
+    /// How to fragment: study, reserve or holes
+    #[arg(long, value_name = "KIND", default_value = "study")]
+    pub kind: FragKind,
+
+    /// Memory to take before parts of it are freed: a size, or a share of what is
+    /// available (default: 7/8 of it, or what may be taken)
+    #[arg(long, value_name = "SIZE|SHARE")]
+    pub amount: Option<Amount>,
+
+    /// Share of it that is kept (default: study 25%, reserve and holes 50%)
+    #[arg(long, value_name = "SHARE", value_parser = parse_keep)]
+    pub keep: Option<Share>,
+
+    /// Take huge pages one by one, and free parts of each, until this share of free
+    /// memory is of no use for huge pages
+    #[arg(long, value_name = "SHARE")]
+    pub target: Option<Share>,
+
+    /// Have pipes hold what is kept, so that compaction cannot move it
+    #[arg(long)]
+    pub pin_pages: bool,
+
+    /// Which pages are kept, and what they hold
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+
+    /// Free all after this time (default: at Ctrl-C)
+    #[arg(long, value_name = "TIME", value_parser = parse_interval)]
+    pub hold: Option<Duration>,
+
+    /// Time between looks at free memory while holding
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_interval)]
+    pub refresh: Duration,
+
+    /// As JSON, a line for each event
+    #[arg(long)]
+    pub json: bool,
+
+    /// Obey commands on standard input: `check`, `quit`; its end means `quit`
+    #[arg(long, hide = true, requires = "json", conflicts_with = "hold")]
+    pub commands: bool,
+}
+
+/// `mega hog`
+#[derive(Debug, Args)]
+#[command(
+    after_help = "A huge page that the kernel did not give counts as not obtained, whatever the call said. With
+fault, times include zeroing; with hugetlb they do not. On a virtual machine the first touch
+of memory that the host does not back costs much more than the rest. At least 1 GB and 5% of
+memory always stay available."
+)]
+pub struct HogArgs {
+    /// How to take them: fault (touch 2 MB of MADV_HUGEPAGE memory) or hugetlb (raise
+    /// nr_hugepages by one at a time, and put it back)
+    #[arg(long, value_name = "HOW", default_value = "fault")]
+    pub how: How,
+
+    /// How many (default: until there are none)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: Option<u64>,
+
+    /// Touch the same amount as base pages afterwards, for comparison
+    #[arg(long)]
+    pub base: bool,
+
+    /// Draw the latencies into this file as well
     #[arg(short, long, value_name = "FILE.svg")]
     pub output: Option<PathBuf>,
 
@@ -283,6 +487,36 @@ pub struct WorkloadArgs {
     /// Name and options
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     pub args: Vec<String>,
+}
+
+fn parse_rounds(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(rounds @ 1..=1000) => Ok(rounds),
+        _ => Err("expected 1 to 1000".to_string()),
+    }
+}
+
+fn parse_scale(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(scale) if (0.001..=100.0).contains(&scale) => Ok(scale),
+        _ => Err("expected a number from 0.001 to 100".to_string()),
+    }
+}
+
+fn parse_keep(text: &str) -> Result<Share, String> {
+    let share: Share = text.parse().map_err(|e: mega_core::units::UnitError| e.to_string())?;
+    if share == Share::ZERO || share == Share::FULL {
+        return Err("keeping all or nothing fragments nothing".to_string());
+    }
+    Ok(share)
+}
+
+fn parse_target(text: &str) -> Result<MapTarget, String> {
+    match (text, text.parse::<u32>()) {
+        ("phys", _) => Ok(MapTarget::Phys),
+        (_, Ok(pid)) if (1..=i32::MAX as u32).contains(&pid) => Ok(MapTarget::Process(pid)),
+        _ => Err("neither 'phys' nor a PID".to_string()),
+    }
 }
 
 fn parse_interval(text: &str) -> Result<Duration, String> {
@@ -321,6 +555,21 @@ mod tests {
     }
 
     #[test]
+    fn a_map_is_of_physical_memory_or_of_a_process_and_watches_every_two_seconds() {
+        let map = |args: &[&str]| match Cli::try_parse_from([&["mega", "map"], args].concat()).unwrap().command {
+            Command::Map(args) => args,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(map(&["phys"]).target, MapTarget::Phys);
+        assert_eq!(
+            (map(&["42"]).target, map(&["42"]).watch),
+            (MapTarget::Process(42), None)
+        );
+        assert_eq!(map(&["--watch", "phys"]).watch, Some(Duration::from_secs(2)));
+        assert_eq!(map(&["phys", "--watch=500ms"]).watch, Some(Duration::from_millis(500)));
+    }
+
+    #[test]
     fn values_out_of_range_are_refused() {
         for bad in [
             ["--interval", "0"],
@@ -338,6 +587,26 @@ mod tests {
             let args = ["mega", "manage", bad[0], bad[1], "1"];
             assert!(Cli::try_parse_from(args).is_err(), "{bad:?}");
         }
+        for bad in [
+            ["frag", "--kind", "dust"],
+            ["frag", "--amount", "-1G"],
+            ["frag", "--keep", "0%"],
+            ["frag", "--keep", "100%"],
+            ["frag", "--target", "101%"],
+            ["frag", "--hold", "0s"],
+            ["hog", "--how", "magic"],
+            ["hog", "--count", "0"],
+        ] {
+            assert!(
+                Cli::try_parse_from(["mega", bad[0], bad[1], bad[2]]).is_err(),
+                "{bad:?}"
+            );
+        }
+        for target in ["0", "-1", "Phys", "99999999999", ""] {
+            assert!(Cli::try_parse_from(["mega", "map", "--", target]).is_err(), "{target}");
+        }
+        assert!(Cli::try_parse_from(["mega", "map", "phys", "--every", "0"]).is_err());
+        assert!(Cli::try_parse_from(["mega", "map", "phys", "--watch=0s"]).is_err());
         assert!(Cli::try_parse_from(["mega", "manage", "0"]).is_err());
         assert!(Cli::try_parse_from(["mega", "manage", "-1"]).is_err());
         assert!(Cli::try_parse_from(["mega", "run"]).is_err());

@@ -1,9 +1,11 @@
 //! The `mega` command: one file per subcommand in `cmd/`.
 
 mod args;
+mod bench;
 mod children;
 mod cmd;
-mod demo;
+mod contiguity;
+mod draw;
 mod exit;
 mod manage;
 mod output;
@@ -30,11 +32,15 @@ fn main() -> std::process::ExitCode {
         Command::Run(args) => return cmd::run::run(args),
         Command::Manage(args) => cmd::manage::run(args),
         Command::Show(args) => cmd::show::run(&args),
+        Command::Map(args) => cmd::map::run(&args),
         Command::Off(args) => cmd::off::run(&args),
         Command::Policies(args) => cmd::policies::run(&args),
         Command::Replay(args) => cmd::replay::run(&args),
         Command::Demo(args) => cmd::demo::run(&args),
-        Command::Workload(args) => cmd::workload::run(&args),
+        Command::Bench(args) => cmd::bench::run(&args),
+        Command::Workload(args) => return cmd::workload::run(&args),
+        Command::Frag(args) => cmd::frag::run(&args),
+        Command::Hog(args) => cmd::hog::run(&args),
     };
     Failure::status(result, Failure::FAILED)
 }

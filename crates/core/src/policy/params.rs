@@ -1,6 +1,8 @@
 //! Policy parameters: named, typed, bounded, documented, and settable from text, all from one definition.
 
-use crate::units::{Share, UnitError};
+use std::time::Duration;
+
+use crate::units::{parse_duration, Bytes, Share, UnitError};
 
 /// One parameter as people see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,6 +75,36 @@ impl ParamValue for bool {
     }
     fn show(&self) -> String {
         if *self { "on" } else { "off" }.to_string()
+    }
+}
+
+impl ParamValue for Bytes {
+    fn read(text: &str) -> Result<Self, UnitError> {
+        text.parse()
+    }
+    fn show(&self) -> String {
+        match self.0 {
+            n if n > 0 && n % (1 << 30) == 0 => format!("{}G", n >> 30),
+            n if n > 0 && n % (1 << 20) == 0 => format!("{}M", n >> 20),
+            n => n.to_string(),
+        }
+    }
+}
+
+impl ParamValue for Duration {
+    fn read(text: &str) -> Result<Self, UnitError> {
+        parse_duration(text)
+            .ok()
+            .filter(|time| *time >= Duration::from_millis(10))
+            .ok_or_else(|| UnitError::new(text, "a time from 10ms on, such as 500ms, 5s or 2m"))
+    }
+    fn show(&self) -> String {
+        let ms = self.as_millis();
+        if ms % 1000 == 0 {
+            format!("{}s", ms / 1000)
+        } else {
+            format!("{ms}ms")
+        }
     }
 }
 

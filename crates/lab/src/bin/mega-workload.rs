@@ -7,7 +7,7 @@ fn main() -> ExitCode {
     let name = args.next().unwrap_or_default();
     let rest: Vec<String> = args.collect();
     if name.is_empty() || name == "--help" || name == "-h" {
-        for entry in mega_lab::LIST {
+        for entry in mega_lab::workload::LIST {
             println!("{:8} {}", entry.name, entry.help);
         }
         return if name.is_empty() {
@@ -16,7 +16,7 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         };
     }
-    match mega_lab::run(&name, &rest) {
+    match mega_lab::workload::run(&name, &rest) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("mega-workload {name}: {error}");

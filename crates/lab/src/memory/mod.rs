@@ -2,12 +2,14 @@
 //! in this module. Workload data never lives on the heap, so an allocator's habits do not show up in a measurement.
 
 mod mapping;
+mod pins;
 mod process;
 
 pub use mapping::{Mapping, Protection};
+pub use pins::{PinError, Pins};
 pub use process::{
-    base_pages_only, die_with_parent, die_with_parent_after_exec, disable_thp, fork_child, pin_process_to_cpu,
-    pin_to_cpu, Child, Exit,
+    base_pages_only, cpu_time, die_with_parent, die_with_parent_after_exec, disable_thp, fork_child,
+    keep_thp_after_exec, pin_for_now, pin_process_to_cpu, pin_to_cpu, Child, Exit, Pinned, Whose,
 };
 
 use std::ops::Range;

@@ -129,6 +129,51 @@ pub fn die_with_parent_after_exec(command: &mut Command) -> &mut Command {
     unsafe { command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::KILL))?)) }
 }
 
+/// Keeps the process that `command` starts, and its children, from disabling huge pages for itself by
+/// `prctl(PR_SET_THP_DISABLE)`: that call returns 0 and does nothing. Some databases do so; a process that did cannot be
+/// given huge pages. It also keeps them from gaining privileges by exec.
+pub fn keep_thp_after_exec(command: &mut Command) -> &mut Command {
+    const NUMBER: u32 = std::mem::offset_of!(libc::seccomp_data, nr) as u32;
+    // The lower half of the first argument, which is the option.
+    const OPTION: u32 = std::mem::offset_of!(libc::seccomp_data, args) as u32 + 4 * cfg!(target_endian = "big") as u32;
+    let rule = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter {
+        code: code as u16,
+        jt,
+        jf,
+        k,
+    };
+    let (load, jump, end) = (
+        libc::BPF_LD | libc::BPF_W | libc::BPF_ABS,
+        libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
+        libc::BPF_RET | libc::BPF_K,
+    );
+    let mut rules = [
+        rule(load, 0, 0, NUMBER),
+        rule(jump, 0, 3, libc::SYS_prctl as u32),
+        rule(load, 0, 0, OPTION),
+        rule(jump, 0, 1, libc::PR_SET_THP_DISABLE as u32),
+        // The error number 0: success.
+        rule(end, 0, 0, libc::SECCOMP_RET_ERRNO),
+        rule(end, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let install = move || {
+        let program = libc::sock_fprog {
+            len: rules.len() as u16,
+            filter: rules.as_mut_ptr(),
+        };
+        // SAFETY: takes no pointers.
+        let no_privileges = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
+        // SAFETY: the kernel copies the rules, which are valid and live until the call returns.
+        let filter = unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program) };
+        match (no_privileges, filter) {
+            (0, 0) => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    };
+    // SAFETY: between fork and exec only two system calls are made, which are async-signal-safe.
+    unsafe { command.pre_exec(install) }
+}
+
 /// Binds the calling thread, and threads and children that it starts from now on, to `cpu`.
 ///
 /// # Errors
@@ -140,6 +185,33 @@ pub fn pin_to_cpu(cpu: usize) -> io::Result<()> {
     let mut set = rustix::thread::CpuSet::new();
     set.set(cpu);
     Ok(rustix::thread::sched_setaffinity(None, &set)?)
+}
+
+/// The calling thread is bound to a CPU until this is dropped.
+#[derive(Debug)]
+pub struct Pinned {
+    before: rustix::thread::CpuSet,
+    /// Belongs to the thread that was bound.
+    _here: std::marker::PhantomData<*const ()>,
+}
+
+/// Binds the calling thread to `cpu` until the result is dropped. What it starts meanwhile inherits that and keeps it.
+///
+/// # Errors
+/// When there is no such CPU for us.
+pub fn pin_for_now(cpu: usize) -> io::Result<Pinned> {
+    let before = rustix::thread::sched_getaffinity(None)?;
+    pin_to_cpu(cpu)?;
+    Ok(Pinned {
+        before,
+        _here: std::marker::PhantomData,
+    })
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        let _ = rustix::thread::sched_setaffinity(None, &self.before);
+    }
 }
 
 /// Binds every thread of process `pid` to `cpu`; what it starts from now on inherits that.
@@ -161,6 +233,35 @@ pub fn pin_process_to_cpu(pid: i32, cpu: usize) -> io::Result<()> {
         rustix::thread::sched_setaffinity(tid, &set)?;
     }
     Ok(())
+}
+
+/// Whose processor time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whose {
+    /// This process, all threads.
+    Ours,
+    /// Children that were waited for, and theirs.
+    Children,
+}
+
+/// Processor time so far, in user mode and in the kernel (`getrusage`).
+///
+/// # Errors
+/// What the kernel answers.
+pub fn cpu_time(whose: Whose) -> io::Result<std::time::Duration> {
+    let who = match whose {
+        Whose::Ours => libc::RUSAGE_SELF,
+        Whose::Children => libc::RUSAGE_CHILDREN,
+    };
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the kernel writes one rusage into memory of ours that is as large.
+    if unsafe { libc::getrusage(who, usage.as_mut_ptr()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: zeroed and then written: every field is an integer.
+    let usage = unsafe { usage.assume_init() };
+    let time = |t: libc::timeval| std::time::Duration::new(t.tv_sec as u64, t.tv_usec as u32 * 1000);
+    Ok(time(usage.ru_utime) + time(usage.ru_stime))
 }
 
 /// Disables THP for this process and its children.
@@ -202,6 +303,41 @@ mod tests {
         assert_eq!(child.try_wait().unwrap(), None);
         child.kill();
         assert_eq!(child.wait().unwrap(), Exit::Signal(libc::SIGKILL));
+    }
+
+    #[test]
+    fn a_thread_that_was_bound_for_a_while_may_run_where_it_could_before() {
+        let allowed = || rustix::thread::sched_getaffinity(None).unwrap();
+        let before = allowed();
+        let cpu = (0..1024).find(|c| before.is_set(*c)).unwrap();
+        let pinned = pin_for_now(cpu).unwrap();
+        assert_eq!(allowed().count(), 1);
+        drop(pinned);
+        assert_eq!(allowed(), before);
+    }
+
+    #[test]
+    fn a_process_that_is_kept_from_it_cannot_disable_huge_pages_and_one_that_is_not_can() {
+        // The shell cannot call prctl; this test's own program can, in the child that runs the part below.
+        let part = "MEGA_TEST_DISABLE_THP";
+        if std::env::var_os(part).is_some() {
+            disable_thp().unwrap();
+            let disabled = rustix::thread::transparent_huge_pages_are_disabled().unwrap();
+            println!("disabled: {disabled}");
+            return;
+        }
+        let name =
+            "memory::process::tests::a_process_that_is_kept_from_it_cannot_disable_huge_pages_and_one_that_is_not_can";
+        let run = |keep: bool| {
+            let mut command = Command::new(std::env::current_exe().unwrap());
+            command.args(["--exact", name, "--nocapture"]).env(part, "1");
+            if keep {
+                keep_thp_after_exec(&mut command);
+            }
+            String::from_utf8(command.output().unwrap().stdout).unwrap()
+        };
+        assert!(run(true).contains("disabled: false"));
+        assert!(run(false).contains("disabled: true"));
     }
 
     #[test]

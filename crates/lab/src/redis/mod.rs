@@ -13,9 +13,10 @@
 
 pub mod keys;
 pub mod load;
+pub mod pipeline;
 mod server;
 
-pub use redis::Connection;
+pub use redis::{cmd, Connection, Value};
 pub use server::{Server, ServerOptions};
 
 /// How to get a redis-server where there is none.

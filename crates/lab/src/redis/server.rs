@@ -20,6 +20,8 @@ pub struct ServerOptions {
     pub prefix: Vec<OsString>,
     /// CPU to bind it to once it runs.
     pub pin: Option<usize>,
+    /// Folder in which to make its private directory, instead of the system's temporary one.
+    pub directory: Option<PathBuf>,
     /// More options, such as `--maxmemory 1gb`, last on its command line.
     pub extra: Vec<OsString>,
 }
@@ -84,7 +86,8 @@ impl Server {
     }
 
     fn try_start(program: &std::path::Path, options: &ServerOptions) -> Result<Self, RedisError> {
-        let directory = tempfile::Builder::new().prefix("mega-redis-").tempdir();
+        let folder = options.directory.clone().unwrap_or_else(std::env::temp_dir);
+        let directory = tempfile::Builder::new().prefix("mega-redis-").tempdir_in(folder);
         let directory = directory.map_err(RedisError::system("make a temporary directory"))?;
         let port = free_port()?;
         let mut words = options.prefix.iter().cloned().chain([program.into()]);
@@ -201,6 +204,19 @@ impl Server {
     /// When its status cannot be had.
     pub fn stop(mut self) -> Result<ExitStatus, RedisError> {
         self.end()
+    }
+
+    /// How what was started has ended, if it has, or does so within `time`, and the last line of its log.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub fn ended_within(&mut self, time: Duration) -> Result<Option<(ExitStatus, String)>, RedisError> {
+        let Some(status) = self.wait_until(Instant::now() + time)? else {
+            return Ok(None);
+        };
+        let log = std::fs::read_to_string(self.directory().join("log")).unwrap_or_default();
+        let last = log.lines().rev().find(|line| !line.trim().is_empty());
+        Ok(Some((status, last.unwrap_or_default().to_string())))
     }
 
     /// The temporary directory, which holds its log and its dump.

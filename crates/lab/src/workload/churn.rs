@@ -1,9 +1,11 @@
 //! MEGA's Table 5: allocate memory, iterate over it, free it, many times. What is measured is page faults.
 
-use super::{mebibytes, Common, WorkloadError};
+use super::stage::rate;
+use super::{mebibytes, Common, Plan, Stage, Workload, WorkloadError};
 use crate::clock::now_ns;
 use crate::content;
 use crate::emit::event;
+use crate::latency::Latency;
 use crate::memory::base_page_bytes;
 use crate::stats;
 use serde_json::json;
@@ -53,30 +55,58 @@ pub fn round(bytes: usize, whole: bool, common: &Common) -> Result<[u64; 3], Wor
     Ok([touched - start, checked - touched, now_ns() - checked])
 }
 
-/// Runs `churn`.
-///
-/// # Errors
-/// As every workload.
-pub fn run(o: &Options) -> Result<(), WorkloadError> {
-    o.common.apply()?;
+impl Workload for Options {
+    fn common(&self) -> &Common {
+        &self.common
+    }
+
+    fn plan(&self) -> Plan {
+        // Its memory is touched anew in each round; what is touched first in `of` is the first of them.
+        Plan::of(self.mib, Plan::touch_seconds(self.mib) * f64::from(self.times))
+    }
+
+    fn run(&self, stage: &mut Stage) -> Result<(), WorkloadError> {
+        run(self, stage)
+    }
+}
+
+fn run(o: &Options, stage: &mut Stage) -> Result<(), WorkloadError> {
     let bytes = mebibytes(o.mib)?;
-    event(
-        "ready",
-        json!({"workload": "churn", "pid": std::process::id(), "areas": [], "bytes": bytes}),
-    );
+    stage.ready(&[], json!({ "bytes": bytes }));
     let start = now_ns();
-    let mut rounds = Vec::new();
+    let pages = (bytes / base_page_bytes()) as u64;
+    let (mut rounds, mut sums, mut done) = (Vec::new(), [0; 3], 0);
+    let mut latency = Latency::new();
     for i in 0..o.times {
         let [touch, iterate, free] = round(bytes, o.whole, &o.common)?;
-        rounds.push((touch + iterate + free) as f64);
+        let round_ns = touch + iterate + free;
+        rounds.push(round_ns as f64);
+        latency.record(round_ns);
+        for (sum, ns) in sums.iter_mut().zip([touch, iterate, free]) {
+            *sum += ns;
+        }
+        done += pages;
         event(
             "report",
-            json!({"round": i, "touch_ns": touch, "iterate_ns": iterate, "free_ns": free}),
+            json!({"round": i, "touch_ns": touch, "iterate_ns": iterate, "free_ns": free,
+                "ops_per_s": rate(pages, round_ns)}),
         );
+        if stage.is_over() {
+            break;
+        }
     }
-    event(
-        "result",
-        json!({"rounds": o.times, "elapsed_ns": now_ns() - start, "round_ns": stats::spread(&rounds)}),
+    let elapsed_ns = now_ns() - start;
+    let [touch, iterate, free] = sums.map(|ns| ns as f64);
+    stage.result(
+        json!({"rounds": rounds.len(), "elapsed_ns": elapsed_ns, "round_ns": stats::spread(&rounds)}),
+        &[
+            ("ops_per_s", rate(done, elapsed_ns)),
+            ("elapsed_ns", elapsed_ns as f64),
+            ("first_touch_ns", touch),
+            ("iterate_ns", iterate),
+            ("free_ns", free),
+        ],
+        &[("round", &latency)],
     );
     Ok(())
 }

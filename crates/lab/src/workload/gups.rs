@@ -1,9 +1,8 @@
 //! GUPS: giga-updates per second. A table of 64-bit words, updated by XOR at random places: nearly every update is a TLB
 //! miss on base pages. XOR with the same sequence again undoes the updates, which is how the table checks itself.
 
-use super::{area_json, mebibytes, Common, WorkloadError};
+use super::{area_json, mebibytes, Common, Plan, Stage, Workload, WorkloadError};
 use crate::clock::{now_ns, seconds_between, seconds_to_ns};
-use crate::command::Commands;
 use crate::content::{self, below};
 use crate::emit::event;
 use crate::memory::{base_page_bytes, rss_bytes, Mapping};
@@ -102,30 +101,39 @@ impl Table {
 
 const CHUNK: u64 = 16_384;
 
-/// Runs `gups`.
-///
-/// # Errors
-/// As every workload.
-pub fn run(o: &Options) -> Result<(), WorkloadError> {
-    o.common.apply()?;
-    let bytes = mebibytes(o.gib.map_or(o.mib, |g| g.saturating_mul(1024)))?;
+impl Options {
+    fn size_mib(&self) -> usize {
+        self.gib.map_or(self.mib, |g| g.saturating_mul(1024))
+    }
+}
+
+impl Workload for Options {
+    fn common(&self) -> &Common {
+        &self.common
+    }
+
+    fn plan(&self) -> Plan {
+        Plan::of(self.size_mib(), self.seconds)
+    }
+
+    fn run(&self, stage: &mut Stage) -> Result<(), WorkloadError> {
+        run(self, stage)
+    }
+}
+
+fn run(o: &Options, stage: &mut Stage) -> Result<(), WorkloadError> {
+    let bytes = mebibytes(o.size_mib())?;
     let table = Table::new(bytes, &o.common)?;
     let areas = [area_json("table", &table.memory)];
-    let pid = std::process::id();
-    event(
-        "start",
-        json!({"workload": "gups", "pid": pid, "seed": o.common.seed, "areas": areas}),
-    );
+    stage.start(&areas, json!({"seed": o.common.seed}));
     let init_ns = table.initialise();
     let pages = (bytes / base_page_bytes()) as u64;
     let per_page_ns = init_ns as f64 / pages as f64;
-    event(
-        "ready",
-        json!({"workload": "gups", "pid": pid, "areas": areas, "first_touch_ns": init_ns,
-            "first_touch_per_page_ns": per_page_ns, "rss_bytes": rss_bytes()}),
+    stage.ready(
+        &areas,
+        json!({"first_touch_ns": init_ns, "first_touch_per_page_ns": per_page_ns, "rss_bytes": rss_bytes()}),
     );
-    let commands = Commands::when(o.wait);
-    if !commands.wait_for_go() {
+    if !stage.go(o.wait) {
         return Ok(());
     }
     let mut rng = o.common.rng();
@@ -141,22 +149,28 @@ pub fn run(o: &Options) -> Result<(), WorkloadError> {
             let rate = (done - reported) as f64 / seconds_between(last, now);
             event(
                 "report",
-                json!({"updates": done, "updates_per_s": rate, "rss_bytes": rss_bytes()}),
+                json!({"updates": done, "updates_per_s": rate, "ops_per_s": rate, "rss_bytes": rss_bytes()}),
             );
             (last, reported) = (now, done);
         }
         let finished = o.updates.map_or(now >= end, |n| done >= n);
-        if finished || commands.poll().as_deref() == Some("quit") {
+        if finished || stage.is_over() {
             break;
         }
     }
     let elapsed_ns = now_ns() - start;
     let rate = done as f64 / seconds_between(0, elapsed_ns);
     let ns_each = elapsed_ns as f64 / done.max(1) as f64;
-    event(
-        "result",
+    stage.result(
         json!({"updates": done, "elapsed_ns": elapsed_ns, "updates_per_s": rate, "ns_per_update": ns_each,
             "first_touch_ns": init_ns, "rss_bytes": rss_bytes()}),
+        &[
+            ("ops_per_s", rate),
+            ("op_ns", ns_each),
+            ("elapsed_ns", elapsed_ns as f64),
+            ("first_touch_ns", init_ns as f64),
+        ],
+        &[],
     );
     if o.check {
         let mut again = o.common.rng();

@@ -3,9 +3,9 @@
 
 use super::hot::{check_page, write_page, HotLoop, PageAt};
 use super::sparse_area::SparseArea;
-use super::{area_json, mebibytes, Common, WorkloadError};
-use crate::clock::now_ns;
-use crate::command::Commands;
+use super::stage::rate;
+use super::{area_json, mebibytes, Common, Plan, Stage, Workload, WorkloadError};
+use crate::clock::{now_ns, seconds_to_ns};
 use crate::emit::event;
 use crate::latency::Latency;
 use crate::memory::{base_page_bytes, huge_bytes_within, rss_bytes};
@@ -23,17 +23,47 @@ pub struct SparseOptions {
     /// Share of the base pages that is touched
     #[arg(long, default_value_t = 1.0 / 6.0)]
     pub share: f64,
+    /// Time to hold them; until `quit` when not given
+    #[arg(long)]
+    pub seconds: Option<f64>,
     /// Seed and CPU
     #[command(flatten)]
     pub common: Common,
 }
 
-/// Runs `sparse`.
-///
-/// # Errors
-/// As every workload.
-pub fn sparse(o: &SparseOptions) -> Result<(), WorkloadError> {
-    o.common.apply()?;
+impl Workload for SparseOptions {
+    fn common(&self) -> &Common {
+        &self.common
+    }
+
+    fn plan(&self) -> Plan {
+        Plan::held(self.mib, self.seconds)
+    }
+
+    fn run(&self, stage: &mut Stage) -> Result<(), WorkloadError> {
+        sparse(self, stage)
+    }
+}
+
+/// A time that will come, or never.
+struct End(Option<u64>);
+
+impl End {
+    fn after(seconds: Option<f64>) -> Self {
+        Self(seconds.map(|s| now_ns().saturating_add(seconds_to_ns(s))))
+    }
+
+    /// Time until then; zero when it is over, and a long one when it never comes.
+    fn left(&self) -> Duration {
+        let never = Duration::from_secs(24 * 3600);
+        self.0
+            .map_or(never, |end_ns| Duration::from_nanos(end_ns.saturating_sub(now_ns())))
+    }
+}
+
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+fn sparse(o: &SparseOptions, stage: &mut Stage) -> Result<(), WorkloadError> {
     let mut area = SparseArea::new(mebibytes(o.mib)?, o.share, &o.common)?;
     let mut touches = Latency::new();
     let start = now_ns();
@@ -43,15 +73,18 @@ pub fn sparse(o: &SparseOptions) -> Result<(), WorkloadError> {
     let fill_ns = now_ns() - start;
     let range = [area.memory().range()];
     let touched_bytes = area.progress().0 * base_page_bytes();
-    event(
-        "ready",
-        json!({"workload": "sparse", "pid": std::process::id(), "areas": [area_json("sparse", area.memory())],
-            "touched_bytes": touched_bytes, "fill_ns": fill_ns, "touch": touches.summary(),
+    stage.ready(
+        &[area_json("sparse", area.memory())],
+        json!({"touched_bytes": touched_bytes, "fill_ns": fill_ns, "touch": touches.summary(),
             "rss_bytes": rss_bytes(), "huge_bytes": huge_bytes_within(&range)}),
     );
-    let commands = Commands::from_stdin();
-    loop {
-        match commands.next().as_str() {
+    stage.listen(true);
+    let (start, end) = (now_ns(), End::after(o.seconds));
+    while !end.left().is_zero() {
+        let Some(command) = stage.commands().next_within(end.left()) else {
+            continue;
+        };
+        match command.as_str() {
             "check" => {
                 let result = area.verify();
                 event(
@@ -62,10 +95,26 @@ pub fn sparse(o: &SparseOptions) -> Result<(), WorkloadError> {
                 );
                 result?;
             }
-            "quit" => return Ok(()),
+            "quit" => break,
             other => event("error", json!({"message": format!("unknown command {other:?}")})),
         }
     }
+    let held_ns = now_ns() - start;
+    stage.result(
+        json!({"touched_bytes": touched_bytes, "elapsed_ns": held_ns, "rss_bytes": rss_bytes()}),
+        &[
+            ("first_touch_ns", fill_ns as f64),
+            ("touched_bytes", touched_bytes as f64),
+            ("elapsed_ns", held_ns as f64),
+        ],
+        &[("touch", &touches)],
+    );
+    if o.seconds.is_some() {
+        let result = area.verify();
+        event("checked", json!({"ok": result.is_ok(), "pages": result.as_ref().ok()}));
+        result?;
+    }
+    Ok(())
 }
 
 /// Options of `dense`.
@@ -81,17 +130,55 @@ pub struct DenseOptions {
     /// Write to each page in every sweep, not only read
     #[arg(long)]
     pub write: bool,
+    /// Time to keep it hot; until `quit` when not given
+    #[arg(long)]
+    pub seconds: Option<f64>,
     /// Seed and CPU
     #[command(flatten)]
     pub common: Common,
 }
 
-/// Runs `dense`.
-///
-/// # Errors
-/// As every workload.
-pub fn dense(o: &DenseOptions) -> Result<(), WorkloadError> {
-    o.common.apply()?;
+impl Workload for DenseOptions {
+    fn common(&self) -> &Common {
+        &self.common
+    }
+
+    fn plan(&self) -> Plan {
+        Plan::held(self.mib, self.seconds)
+    }
+
+    fn run(&self, stage: &mut Stage) -> Result<(), WorkloadError> {
+        dense(self, stage)
+    }
+}
+
+/// Pages that the hot loop visited: all so far, and their rate since the last report.
+struct Visits<'a> {
+    hot: &'a HotLoop,
+    pages: u64,
+    reported: (u64, u64),
+}
+
+impl Visits<'_> {
+    fn so_far(&self) -> u64 {
+        self.hot.sweeps() * self.pages
+    }
+
+    /// Reports the rate once a second.
+    fn report(&mut self) {
+        let (now, visits) = (now_ns(), self.so_far());
+        if now - self.reported.0 >= 1_000_000_000 {
+            let ops_per_s = rate(visits - self.reported.1, now - self.reported.0);
+            event(
+                "report",
+                json!({"sweeps": self.hot.sweeps(), "ops_per_s": ops_per_s, "rss_bytes": rss_bytes()}),
+            );
+            self.reported = (now, visits);
+        }
+    }
+}
+
+fn dense(o: &DenseOptions, stage: &mut Stage) -> Result<(), WorkloadError> {
     let seed = o.common.seed;
     let areas = Arc::new(vec![o.common.map(mebibytes(o.mib)?)?]);
     let page_count = u32::try_from(areas[0].len_bytes() / base_page_bytes())
@@ -108,26 +195,37 @@ pub fn dense(o: &DenseOptions) -> Result<(), WorkloadError> {
         o.write,
         Duration::from_millis(o.hot_ms),
     );
-    event(
-        "ready",
-        json!({"workload": "dense", "pid": std::process::id(), "areas": [area_json("dense", &areas[0])],
-            "fill_ns": fill_ns, "rss_bytes": rss_bytes(), "huge_bytes": huge_bytes_within(&range)}),
+    stage.ready(
+        &[area_json("dense", &areas[0])],
+        json!({"fill_ns": fill_ns, "rss_bytes": rss_bytes(), "huge_bytes": huge_bytes_within(&range)}),
     );
-    let commands = Commands::from_stdin();
-    loop {
+    stage.listen(true);
+    let (start, end) = (now_ns(), End::after(o.seconds));
+    let check = || {
+        pages
+            .iter()
+            .try_for_each(|at| check_page(&areas, seed, *at, hot.mark()))
+    };
+    let mut visits = Visits {
+        hot: &hot,
+        pages: u64::from(page_count),
+        reported: (start, 0),
+    };
+    while !end.left().is_zero() {
         if let Some(text) = hot.corrupt() {
             event("checked", json!({"ok": false, "error": text}));
             return Err(WorkloadError::Corrupt(text));
         }
-        let Some(command) = commands.next_within(Duration::from_millis(50)) else {
+        if o.seconds.is_some() {
+            visits.report();
+        }
+        let Some(command) = stage.commands().next_within(LOOK_EVERY.min(end.left())) else {
             continue;
         };
         match command.as_str() {
             "check" => {
                 let _pause = hot.pause();
-                let result = pages
-                    .iter()
-                    .try_for_each(|at| check_page(&areas, seed, *at, hot.mark()));
+                let result = check();
                 event(
                     "checked",
                     json!({"ok": result.is_ok(), "pages": pages.len(), "error": result.as_ref().err(),
@@ -136,8 +234,30 @@ pub fn dense(o: &DenseOptions) -> Result<(), WorkloadError> {
                 );
                 result.map_err(WorkloadError::Corrupt)?;
             }
-            "quit" => return Ok(()),
+            "quit" => break,
             other => event("error", json!({"message": format!("unknown command {other:?}")})),
         }
     }
+    let elapsed_ns = now_ns() - start;
+    stage.result(
+        json!({"sweeps": hot.sweeps(), "elapsed_ns": elapsed_ns, "longest_gap_ns": hot.longest_gap_ns(),
+            "rss_bytes": rss_bytes()}),
+        &[
+            ("ops_per_s", rate(visits.so_far(), elapsed_ns)),
+            ("first_touch_ns", fill_ns as f64),
+            ("longest_gap_ns", hot.longest_gap_ns() as f64),
+            ("elapsed_ns", elapsed_ns as f64),
+        ],
+        &[],
+    );
+    if o.seconds.is_some() {
+        let _pause = hot.pause();
+        let result = check();
+        event(
+            "checked",
+            json!({"ok": result.is_ok(), "pages": pages.len(), "error": result.as_ref().err()}),
+        );
+        result.map_err(WorkloadError::Corrupt)?;
+    }
+    Ok(())
 }

@@ -6,9 +6,8 @@
 //! is to be huge is touched first and then collapsed by MADV_COLLAPSE.
 
 use super::hot::{check_page, write_page, HotLoop, PageAt};
-use super::{area_json, Common, WorkloadError};
+use super::{area_json, Common, Plan, Stage, Workload, WorkloadError};
 use crate::clock::now_ns;
-use crate::command::Commands;
 use crate::content::{self, below, mix};
 use crate::emit::event;
 use crate::memory::{self, base_page_bytes, fork_child, Child, Exit, Mapping, HUGE_BYTES, MADV_COLLAPSE};
@@ -251,12 +250,21 @@ fn reap(children: &mut Vec<Child>) -> Result<(), WorkloadError> {
     }
 }
 
-/// Runs `kinds`.
-///
-/// # Errors
-/// As every workload.
-pub fn run(o: &Options) -> Result<(), WorkloadError> {
-    o.common.apply()?;
+impl Workload for Options {
+    fn common(&self) -> &Common {
+        &self.common
+    }
+
+    fn plan(&self) -> Plan {
+        Plan::held(self.regions.saturating_mul(4 * HUGE_BYTES / super::MIB), None)
+    }
+
+    fn run(&self, stage: &mut Stage) -> Result<(), WorkloadError> {
+        run(self, stage)
+    }
+}
+
+fn run(o: &Options, stage: &mut Stage) -> Result<(), WorkloadError> {
     let layout = Layout::new(o.regions, o.vmas, o.mix, o.common.seed)?;
     let every = Duration::from_millis(o.hot_ms);
     let hot = HotLoop::start(
@@ -266,13 +274,13 @@ pub fn run(o: &Options) -> Result<(), WorkloadError> {
         o.write,
         every,
     );
-    let commands = Commands::from_stdin();
+    stage.listen(true);
+    let commands = stage.commands();
     let areas: Vec<Value> = layout.areas.iter().map(|m| area_json("regions", m)).collect();
     let ranges: Vec<_> = layout.areas.iter().map(Mapping::range).collect();
-    event(
-        "ready",
-        json!({"workload": "kinds", "pid": std::process::id(), "regions": o.regions, "areas": areas,
-            "kinds": layout.describe(), "huge_bytes": memory::huge_bytes_within(&ranges),
+    stage.ready(
+        &areas,
+        json!({"regions": o.regions, "kinds": layout.describe(), "huge_bytes": memory::huge_bytes_within(&ranges),
             "rss_bytes": memory::rss_bytes(), "collapse_failed": layout.not_huge.0, "collapse_error": layout.not_huge.1}),
     );
     let mut children = Vec::new();
@@ -322,6 +330,7 @@ pub fn run(o: &Options) -> Result<(), WorkloadError> {
         "result",
         json!({"sweeps": hot.sweeps(), "longest_gap_ns": hot.longest_gap_ns()}),
     );
+    stage.hold();
     Ok(())
 }
 

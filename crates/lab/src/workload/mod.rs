@@ -1,19 +1,33 @@
 //! The workloads: each is one process that lays out memory on purpose, uses it, checks it, and says what it saw as JSON
-//! lines. `mega workload NAME --key value…` and the binary `mega-workload` both end up in [`run`].
+//! lines. `mega workload NAME --key value…` and the binary `mega-workload` both end up in [`run`]. What they say and when is in
+//! [`stage`].
 
+pub mod btree;
+mod btree_nodes;
+pub mod chunks;
 pub mod churn;
+pub mod compute;
+pub mod graph;
+mod graph_csr;
 pub mod gups;
 pub mod hold;
+pub mod holes;
 mod hot;
 pub mod kinds;
+pub mod kv;
+pub mod sizes;
 pub mod sparse_area;
+pub mod stage;
 pub mod store;
 pub mod storm;
 mod storm_area;
 mod storm_child;
 pub mod stride;
 pub mod table;
+pub mod touch;
 pub mod zipf;
+
+pub use stage::Stage;
 
 use crate::memory::{self, Mapping, MemoryError};
 use clap::Parser;
@@ -63,6 +77,59 @@ impl WorkloadError {
     }
 }
 
+/// What a workload will need and about how long it takes, as its options say.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Plan {
+    /// Memory at its peak with all of it in huge pages.
+    pub memory_bytes: u64,
+    /// Time that it works for, first touch included; `None`: until it is told to quit.
+    pub seconds: Option<f64>,
+}
+
+/// Options of a workload, and with them the workload.
+pub trait Workload: Parser {
+    /// The options that all have.
+    fn common(&self) -> &Common;
+    /// What it will need, about.
+    fn plan(&self) -> Plan;
+    /// Runs it to its end.
+    ///
+    /// # Errors
+    /// Failed system calls, options that make no sense together, corrupt memory.
+    fn run(&self, stage: &mut Stage) -> Result<(), WorkloadError>;
+}
+
+/// Base pages that are touched for the first time in a second, about: for plans only.
+const TOUCHES_PER_SECOND: f64 = 500_000.0;
+
+impl Plan {
+    /// Of a workload that fills `mib` MiB and then works for `seconds`.
+    #[must_use]
+    pub fn of(mib: usize, seconds: f64) -> Self {
+        let memory_bytes = (mib as u64).saturating_mul(MIB as u64);
+        Self {
+            memory_bytes,
+            seconds: Some(seconds + Self::touch_seconds(mib)),
+        }
+    }
+
+    /// The same, until it is told to quit when there is no time.
+    #[must_use]
+    pub fn held(mib: usize, seconds: Option<f64>) -> Self {
+        let plan = Self::of(mib, seconds.unwrap_or(0.0));
+        Self {
+            seconds: plan.seconds.filter(|_| seconds.is_some()),
+            ..plan
+        }
+    }
+
+    /// Time to touch `mib` MiB for the first time.
+    #[must_use]
+    pub fn touch_seconds(mib: usize) -> f64 {
+        mib as f64 * (MIB / 4096) as f64 / TOUCHES_PER_SECOND
+    }
+}
+
 /// One workload's name and what it is.
 #[derive(Debug, Clone, Copy)]
 pub struct Entry {
@@ -71,48 +138,91 @@ pub struct Entry {
     /// One line of help.
     pub help: &'static str,
     start: fn(&[String]) -> Result<(), WorkloadError>,
+    plan: fn(&[String]) -> Result<Option<Plan>, WorkloadError>,
 }
 
 macro_rules! entry {
-    ($name:literal, $help:literal, $body:path) => {
+    ($name:literal, $help:literal, $options:ty) => {
         Entry {
             name: $name,
             help: $help,
-            start: |args| parse_and_run(args, $name, $body),
+            start: |args| parse_and_run::<$options>(args, $name),
+            plan: |args| Ok(parse::<$options>(args, $name)?.map(|o| o.plan())),
         }
     };
 }
 
 /// All workloads.
 pub const LIST: &[Entry] = &[
-    entry!("gups", "random updates of a large table of 64-bit integers", gups::run),
+    entry!(
+        "gups",
+        "random updates of a large table of 64-bit integers",
+        gups::Options
+    ),
     entry!(
         "store",
         "a key-value store with a dense hot and a scattered part",
-        store::run
+        store::Options
+    ),
+    entry!(
+        "kv",
+        "a hash table under reads, inserts and deletes of popular keys",
+        kv::Options
+    ),
+    entry!("btree", "a B-tree under random inserts and lookups", btree::Options),
+    entry!("graph", "page rank on a generated scale-free graph", graph::Options),
+    entry!(
+        "compute",
+        "hashes a small area: nothing that huge pages help",
+        compute::Options
+    ),
+    entry!("touch", "times each first touch of an area", touch::Options),
+    entry!(
+        "chunks",
+        "fills chunks and goes on using one in six (MEGA, Table 4)",
+        chunks::Options
+    ),
+    entry!(
+        "churn",
+        "allocates, iterates over and frees memory (MEGA, Table 5)",
+        churn::Options
+    ),
+    entry!("stride", "visits memory in strides (MEGA, Table 6)", stride::Options),
+    entry!(
+        "sizes",
+        "allocates and frees objects of doubling size (MEGA, Figure 1)",
+        sizes::Options
+    ),
+    entry!(
+        "holes",
+        "frees half of its memory in 1 MB chunks, goes on (MEGA, Figure 2)",
+        holes::Options
     ),
     entry!(
         "kinds",
         "regions of the four kinds that a policy must tell apart",
-        kinds::run
+        kinds::Options
     ),
     entry!(
         "sparse",
         "touches a scattered share of base pages and holds them",
-        hold::sparse
+        hold::SparseOptions
     ),
-    entry!("dense", "touches all of an area and keeps it hot", hold::dense),
-    entry!("storm", "every memory call at once, with each word checked", storm::run),
+    entry!("dense", "touches all of an area and keeps it hot", hold::DenseOptions),
     entry!(
-        "churn",
-        "allocates, iterates over and frees memory (MEGA, Table 5)",
-        churn::run
+        "storm",
+        "every memory call at once, with each word checked",
+        storm::Options
     ),
-    entry!("stride", "visits memory in strides (MEGA, Table 6)", stride::run),
 ];
 
 fn names() -> String {
     LIST.iter().map(|e| e.name).collect::<Vec<_>>().join(", ")
+}
+
+fn entry(name: &str) -> Result<&'static Entry, WorkloadError> {
+    let found = LIST.iter().find(|e| e.name == name);
+    found.ok_or_else(|| WorkloadError::Unknown(name.to_string()))
 }
 
 /// Runs workload `name` with `args` to its end. Prints its help instead when `args` ask for it.
@@ -122,30 +232,40 @@ fn names() -> String {
 /// # Errors
 /// Wrong usage, failed system calls, corrupt memory.
 pub fn run(name: &str, args: &[String]) -> Result<(), WorkloadError> {
-    let entry = LIST
-        .iter()
-        .find(|e| e.name == name)
-        .ok_or_else(|| WorkloadError::Unknown(name.to_string()))?;
-    (entry.start)(args)
+    (entry(name)?.start)(args)
 }
 
-fn parse_and_run<O: Parser>(
-    args: &[String],
-    name: &'static str,
-    body: fn(&O) -> Result<(), WorkloadError>,
-) -> Result<(), WorkloadError> {
+/// What workload `name` would need with `args`.
+///
+/// # Errors
+/// Wrong usage; a question for help is one here.
+pub fn plan(name: &str, args: &[String]) -> Result<Plan, WorkloadError> {
+    let plan = (entry(name)?.plan)(args)?;
+    plan.ok_or_else(|| WorkloadError::Usage(format!("{name} {}: help has no plan", args.join(" "))))
+}
+
+/// The options in `args`; `None` when they asked for help, which is printed.
+fn parse<O: Workload>(args: &[String], name: &'static str) -> Result<Option<O>, WorkloadError> {
     let command = O::command().name(name).no_binary_name(true);
-    let parsed = command.try_get_matches_from(args).and_then(|m| O::from_arg_matches(&m));
-    match parsed {
-        Ok(options) => {
-            memory::die_with_parent().map_err(WorkloadError::system("die with the parent"))?;
-            body(&options)
-        }
+    match command.try_get_matches_from(args).and_then(|m| O::from_arg_matches(&m)) {
+        Ok(options) => Ok(Some(options)),
         Err(e) if e.use_stderr() => Err(WorkloadError::Usage(e.to_string().trim_end().to_string())),
         Err(help) => {
             print!("{help}");
-            Ok(())
+            Ok(None)
         }
+    }
+}
+
+fn parse_and_run<O: Workload>(args: &[String], name: &'static str) -> Result<(), WorkloadError> {
+    let Some(options) = parse::<O>(args, name)? else {
+        return Ok(());
+    };
+    memory::die_with_parent().map_err(WorkloadError::system("die with the parent"))?;
+    options.common().apply()?;
+    match Stage::enter(name, options.common()) {
+        Some(mut stage) => options.run(&mut stage),
+        None => Ok(()),
     }
 }
 
@@ -162,6 +282,9 @@ pub struct Common {
     /// MADV_COLLAPSE by others)
     #[arg(long, value_enum, default_value = "default")]
     pub thp: Thp,
+    /// Wait for `go` on stdin before anything is mapped, and after the result for another line before anything is freed
+    #[arg(long)]
+    pub wait_first: bool,
 }
 
 /// Pages that a workload asks for.
@@ -184,6 +307,7 @@ impl Common {
             seed,
             pin: None,
             thp: Thp::Default,
+            wait_first: false,
         }
     }
 
@@ -249,7 +373,7 @@ mod tests {
     fn an_unknown_name_is_answered_with_the_known_ones() {
         let e = run("gusp", &[]).unwrap_err();
         assert_eq!(e.exit_code(), 2);
-        assert!(e.to_string().contains("gups, store, kinds"));
+        assert!(e.to_string().contains("gups, store, kv"));
     }
 
     #[test]
@@ -271,6 +395,21 @@ mod tests {
         let rng = |seed| Common::of_seed(seed).rng().next_u64();
         assert_eq!(rng(1), rng(1));
         assert_ne!(rng(1), rng(2));
+    }
+
+    #[test]
+    fn every_workload_has_a_plan_and_wrong_usage_has_none() {
+        for entry in LIST {
+            let plan = plan(entry.name, &[]).unwrap();
+            assert!(plan.memory_bytes > 0, "{}", entry.name);
+            assert!(plan.seconds.is_none_or(|s| s > 0.0), "{}", entry.name);
+            assert!((entry.plan)(&args("--no-such-option")).is_err());
+        }
+        let gups = plan("gups", &args("--gib 4 --seconds 20")).unwrap();
+        assert_eq!(gups.memory_bytes, 4 << 30);
+        assert!(gups.seconds > Some(20.0));
+        assert!(plan("gups", &args("--help")).is_err());
+        assert!(plan("gusp", &[]).is_err());
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use super::sparse_area::SparseArea;
 use super::table::Table;
 use super::zipf::Zipf;
-use super::{area_json, mebibytes, Common, WorkloadError};
+use super::{area_json, mebibytes, Common, Plan, Stage, Workload, WorkloadError};
 use crate::clock::{now_ns, seconds_between, seconds_to_ns};
 use crate::command::Commands;
 use crate::emit::event;
@@ -211,19 +211,25 @@ fn due(elapsed_ns: u64, per_second: u64) -> u64 {
     (u128::from(elapsed_ns) * u128::from(per_second) / 1_000_000_000) as u64
 }
 
-/// Runs `store`.
-///
-/// # Errors
-/// As every workload.
-pub fn run(o: &Options) -> Result<(), WorkloadError> {
-    o.common.apply()?;
+impl Workload for Options {
+    fn common(&self) -> &Common {
+        &self.common
+    }
+
+    fn plan(&self) -> Plan {
+        Plan::of(self.dense_mib.saturating_add(self.sparse_mib), self.seconds)
+    }
+
+    fn run(&self, stage: &mut Stage) -> Result<(), WorkloadError> {
+        run(self, stage)
+    }
+}
+
+fn run(o: &Options, stage: &mut Stage) -> Result<(), WorkloadError> {
     let mut store = Store::new(o)?;
-    let pid = std::process::id();
-    let commands = Commands::when(o.wait || o.wait_fill);
-    event(
-        "start",
-        json!({"workload": "store", "pid": pid, "seed": o.common.seed, "areas": store.areas()}),
-    );
+    stage.listen(o.wait || o.wait_fill);
+    let commands = stage.commands();
+    stage.start(&store.areas(), json!({"seed": o.common.seed}));
     if o.wait_fill && !commands.wait_for_go() {
         return Ok(());
     }
@@ -231,9 +237,10 @@ pub fn run(o: &Options) -> Result<(), WorkloadError> {
     let reserve = due(seconds_to_ns(o.seconds), o.grow) as usize;
     let fill = store.fill(reserve);
     let sparse_pages = store.sparse.as_ref().map_or((0, 0), SparseArea::progress);
-    event(
-        "ready",
-        json!({"workload": "store", "pid": pid, "areas": store.areas(), "fill_ns": now_ns() - start,
+    let fill_ns = now_ns() - start;
+    stage.ready(
+        &store.areas(),
+        json!({"fill_ns": fill_ns,
             "values": store.table.count(), "sparse_pages_touched": sparse_pages.0, "sparse_pages_planned": sparse_pages.1,
             "touch": fill.summary(), "rss_bytes": rss_bytes()}),
     );
@@ -241,12 +248,20 @@ pub fn run(o: &Options) -> Result<(), WorkloadError> {
         return Ok(());
     }
     let start = now_ns();
-    let (ops, seen) = store.serve(o, &commands)?;
+    let (ops, seen) = store.serve(o, commands)?;
     let elapsed_ns = now_ns() - start;
-    event(
-        "result",
-        json!({"ops": ops, "elapsed_ns": elapsed_ns, "ops_per_s": ops as f64 / seconds_between(0, elapsed_ns),
+    let ops_per_s = ops as f64 / seconds_between(0, elapsed_ns);
+    let mut touches = fill;
+    touches.add(&seen.touches[1]);
+    stage.result(
+        json!({"ops": ops, "elapsed_ns": elapsed_ns, "ops_per_s": ops_per_s,
             "op": seen.operations[1].summary(), "touch": seen.touches[1].summary(), "rss_bytes": rss_bytes()}),
+        &[
+            ("ops_per_s", ops_per_s),
+            ("elapsed_ns", elapsed_ns as f64),
+            ("first_touch_ns", fill_ns as f64),
+        ],
+        &[("op", &seen.operations[1]), ("touch", &touches)],
     );
     if o.no_verify {
         return Ok(());

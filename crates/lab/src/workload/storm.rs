@@ -3,7 +3,7 @@
 
 use super::storm_area::{Area, Wrong, HARMLESS};
 use super::storm_child::{Caller, Victim};
-use super::{mebibytes, Common, WorkloadError};
+use super::{mebibytes, Common, Plan, Stage, Workload, WorkloadError};
 use crate::clock::{now_ns, seconds_to_ns};
 use crate::content::{below, mix};
 use crate::emit::event;
@@ -394,17 +394,21 @@ fn storm(o: &Options, caller: Option<&Caller>, say: &dyn Fn(&str, Value)) -> Res
     })
 }
 
-/// Runs `storm`.
-///
-/// # Errors
-/// As every workload.
-pub fn run(o: &Options) -> Result<(), WorkloadError> {
-    o.common.apply()?;
-    event(
-        "ready",
-        json!({"workload": "storm", "pid": std::process::id(), "seed": o.common.seed, "areas": []}),
-    );
-    storm(o, Caller::of_this_process().as_ref(), &event)
+impl Workload for Options {
+    fn common(&self) -> &Common {
+        &self.common
+    }
+
+    fn plan(&self) -> Plan {
+        Plan::of(self.memory_mib, self.seconds)
+    }
+
+    fn run(&self, stage: &mut Stage) -> Result<(), WorkloadError> {
+        stage.ready(&[], json!({"seed": self.common.seed}));
+        let result = storm(self, Caller::of_this_process().as_ref(), &event);
+        stage.hold();
+        result
+    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! MEGA's Table 6: memory visited in steps of 32 KB, shifted by 8 bytes each time. Every page is used, but never many of a
 //! region's pages between two scans of a slow program: utilization builds up late, MEGA's bad case.
 
-use super::{area_json, mebibytes, Common, WorkloadError};
+use super::stage::rate;
+use super::{area_json, mebibytes, Common, Plan, Stage, Workload, WorkloadError};
 use crate::clock::now_ns;
 use crate::emit::event;
 use crate::stats;
@@ -48,35 +49,64 @@ pub fn pass(words: &[AtomicU64], step: usize, shifts: usize, passes_before: u64)
     Ok(visits)
 }
 
-/// Runs `stride`.
-///
-/// # Errors
-/// As every workload.
-pub fn run(o: &Options) -> Result<(), WorkloadError> {
-    o.common.apply()?;
+/// Visits in a second, about: for plans only.
+const VISITS_PER_SECOND: f64 = 20e6;
+
+impl Options {
+    fn step_words(&self) -> usize {
+        self.step_kib.clamp(1, 1 << 30) * 128
+    }
+}
+
+impl Workload for Options {
+    fn common(&self) -> &Common {
+        &self.common
+    }
+
+    fn plan(&self) -> Plan {
+        let shifts = self
+            .shifts
+            .map_or(1.0, |s| (s as f64 / self.step_words() as f64).min(1.0));
+        let visits = self.mib as f64 * (super::MIB / 8) as f64 * shifts * f64::from(self.times);
+        Plan::of(self.mib, visits / VISITS_PER_SECOND)
+    }
+
+    fn run(&self, stage: &mut Stage) -> Result<(), WorkloadError> {
+        run(self, stage)
+    }
+}
+
+fn run(o: &Options, stage: &mut Stage) -> Result<(), WorkloadError> {
     let memory = o.common.map(mebibytes(o.mib)?)?;
-    let step = o.step_kib.clamp(1, 1 << 30) * 128;
-    let areas = [area_json("area", &memory)];
-    event(
-        "ready",
-        json!({"workload": "stride", "pid": std::process::id(), "areas": areas}),
-    );
+    let step = o.step_words();
+    stage.ready(&[area_json("area", &memory)], json!({}));
     let start = now_ns();
-    let mut passes = Vec::new();
+    let (mut passes, mut all) = (Vec::new(), 0);
     for i in 0..o.times {
         let t = now_ns();
         let visits = pass(memory.words(), step, o.shifts.unwrap_or(step), u64::from(i))
             .map_err(|w| WorkloadError::Corrupt(format!("stride word at {:#x}", memory.start() + 8 * w)))?;
         let ns = now_ns() - t;
         passes.push(ns as f64);
+        all += visits;
         event(
             "report",
-            json!({"pass": i, "elapsed_ns": ns, "visits": visits, "ns_per_visit": ns as f64 / visits as f64}),
+            json!({"pass": i, "elapsed_ns": ns, "visits": visits, "ns_per_visit": ns as f64 / visits as f64,
+                "ops_per_s": rate(visits, ns)}),
         );
+        if stage.is_over() {
+            break;
+        }
     }
-    event(
-        "result",
-        json!({"passes": o.times, "elapsed_ns": now_ns() - start, "pass_ns": stats::spread(&passes)}),
+    let elapsed_ns = now_ns() - start;
+    stage.result(
+        json!({"passes": passes.len(), "elapsed_ns": elapsed_ns, "pass_ns": stats::spread(&passes)}),
+        &[
+            ("ops_per_s", rate(all, elapsed_ns)),
+            ("op_ns", elapsed_ns as f64 / all.max(1) as f64),
+            ("elapsed_ns", elapsed_ns as f64),
+        ],
+        &[],
     );
     Ok(())
 }

@@ -20,6 +20,9 @@ pub struct Table {
     slab: Mapping,
     words_per_value: usize,
     count: usize,
+    /// Places of the slab without a value, the last one to be used first; untouched as long as there are none.
+    free: Mapping,
+    free_count: usize,
     seed: u64,
 }
 
@@ -35,13 +38,19 @@ impl Table {
         }
         let count = bytes / value_bytes;
         let slots = (count * 2).next_power_of_two();
-        let (index, slab) = (common.map(slots * 16)?, common.map(bytes)?);
+        let (index, slab, free) = (
+            common.map(slots.saturating_mul(16))?,
+            common.map(bytes)?,
+            common.map(count * 8)?,
+        );
         Ok(Self {
             index,
             mask: slots - 1,
             slab,
             words_per_value: value_bytes / 8,
             count,
+            free,
+            free_count: 0,
             seed: common.seed,
         })
     }
@@ -52,7 +61,7 @@ impl Table {
         [&self.index, &self.slab]
     }
 
-    /// Number of values.
+    /// Number of values that it has room for, and has after [`Self::fill`].
     #[must_use]
     pub fn count(&self) -> usize {
         self.count
@@ -87,23 +96,7 @@ impl Table {
 
     /// Rank of the value at a slab place: a fixed shuffle (multiplication by an odd constant, modulo the count).
     fn rank_at(&self, slab_at: usize) -> u64 {
-        (slab_at as u128 * u128::from(self.stride()) % self.count as u128) as u64
-    }
-
-    /// A number without common factor with the count.
-    fn stride(&self) -> u64 {
-        let gcd = |mut a: u64, mut b: u64| {
-            while b > 0 {
-                (a, b) = (b, a % b);
-            }
-            a
-        };
-        let n = self.count as u64;
-        let mut stride = (n as f64 * 0.618_033_988) as u64 | 1;
-        while gcd(stride, n) != 1 {
-            stride += 2;
-        }
-        stride
+        (slab_at as u128 * u128::from(content::scatter(self.count as u64)) % self.count as u128) as u64
     }
 
     fn insert(&self, key: u64, slab_at: u64) {
@@ -116,20 +109,104 @@ impl Table {
         words[slot * 2 + 1].store(slab_at, Relaxed);
     }
 
-    fn find(&self, key: u64) -> Result<usize, WorkloadError> {
+    /// Index slot and slab place of `key`; `None` when it is not there.
+    fn look(&self, key: u64) -> Result<Option<(usize, usize)>, WorkloadError> {
         let words = self.index.words();
         let mut slot = mix(key) as usize & self.mask;
         for _ in 0..=self.mask {
             match words[slot * 2].load(Relaxed) {
                 k if k == key => match words[slot * 2 + 1].load(Relaxed) as usize {
-                    at if at < self.count => return Ok(at),
+                    at if at < self.count => return Ok(Some((slot, at))),
                     at => return Err(WorkloadError::Corrupt(format!("index of key {key:#x} points to {at}"))),
                 },
                 0 => break,
                 _ => slot = (slot + 1) & self.mask,
             }
         }
-        Err(WorkloadError::Corrupt(format!("key {key:#x} is gone from the index")))
+        Ok(None)
+    }
+
+    fn find(&self, key: u64) -> Result<(usize, usize), WorkloadError> {
+        let gone = || WorkloadError::Corrupt(format!("key {key:#x} is gone from the index"));
+        self.look(key)?.ok_or_else(gone)
+    }
+
+    /// Whether `key` is there.
+    ///
+    /// # Errors
+    /// When the index is corrupt.
+    pub fn contains(&self, key: u64) -> Result<bool, WorkloadError> {
+        Ok(self.look(key)?.is_some())
+    }
+
+    /// Puts `key`, which must not be there, at the place that was freed last; false when there is none.
+    pub fn add(&mut self, key: u64) -> bool {
+        let Some(last) = self.free_count.checked_sub(1) else {
+            return false;
+        };
+        let at = self.free.words()[last].load(Relaxed);
+        self.free_count = last;
+        self.insert(key, at);
+        self.write(at as usize, key, 0);
+        true
+    }
+
+    /// Takes `key` out, after a check of its head and every `step`-th word of its value: a delete must not hide a corruption.
+    ///
+    /// # Errors
+    /// When it is not there; when index or value are corrupt.
+    pub fn remove(&mut self, key: u64, step: usize) -> Result<(), WorkloadError> {
+        self.get(key, step)?;
+        let (slot, at) = self.find(key)?;
+        self.free.words()[self.free_count].store(at as u64, Relaxed);
+        self.free_count += 1;
+        self.close(slot);
+        Ok(())
+    }
+
+    /// Empties an index slot, and moves what follows it back to where a search will find it.
+    fn close(&self, slot: usize) {
+        let words = self.index.words();
+        let (mut hole, mut next) = (slot, slot);
+        for _ in 0..self.mask {
+            next = (next + 1) & self.mask;
+            let key = words[next * 2].load(Relaxed);
+            if key == 0 {
+                break;
+            }
+            let home = mix(key) as usize & self.mask;
+            // It may move when its search begins at the hole or before it.
+            if next.wrapping_sub(home) & self.mask >= next.wrapping_sub(hole) & self.mask {
+                words[hole * 2].store(key, Relaxed);
+                words[hole * 2 + 1].store(words[next * 2 + 1].load(Relaxed), Relaxed);
+                hole = next;
+            }
+        }
+        words[hole * 2].store(0, Relaxed);
+        words[hole * 2 + 1].store(0, Relaxed);
+    }
+
+    /// Gives whole base pages without a value back to the kernel, as an allocator does that purges. Returns their bytes.
+    ///
+    /// # Errors
+    /// What the kernel answers.
+    pub fn give_back(&mut self) -> Result<usize, WorkloadError> {
+        let mut free: Vec<usize> = self.free.words()[..self.free_count]
+            .iter()
+            .map(|w| w.load(Relaxed) as usize)
+            .collect();
+        free.sort_unstable();
+        let (page, value) = (base_page_bytes(), self.words_per_value * 8);
+        let mut given = 0;
+        for run in free.chunk_by(|a, b| a + 1 == *b) {
+            let from = (run[0] * value).next_multiple_of(page);
+            let to = (run[0] + run.len()) * value / page * page;
+            if from < to {
+                self.slab.advise(from..to, libc::MADV_DONTNEED)?;
+                given += to - from;
+            }
+        }
+        Ok(given)
     }
 
     fn value_seed(key: u64, version: u64) -> u64 {
@@ -150,7 +227,7 @@ impl Table {
     /// When index or value are corrupt.
     pub fn put(&self, key: u64) -> Result<(), WorkloadError> {
         self.get(key, 1)?;
-        let at = self.find(key)?;
+        let (_, at) = self.find(key)?;
         let version = self.slab.words()[at * self.words_per_value + 1].load(Relaxed);
         self.write(at, key, version + 1);
         Ok(())
@@ -161,7 +238,7 @@ impl Table {
     /// # Errors
     /// When anything is not what it must be.
     pub fn get(&self, key: u64, step: usize) -> Result<(), WorkloadError> {
-        let at = self.find(key)?;
+        let (_, at) = self.find(key)?;
         let from = at * self.words_per_value;
         let words = &self.slab.words()[from..from + self.words_per_value];
         let seed = Self::value_seed(key, words[1].load(Relaxed));
@@ -210,6 +287,43 @@ mod tests {
             (0..10).for_each(|r| t.put(t.key(r)).unwrap());
             t.verify().unwrap();
         }
+    }
+
+    #[test]
+    fn keys_come_and_go_and_all_others_stay_found() {
+        let mut t = Table::new(1 << 18, 64, &Common::of_seed(3)).unwrap();
+        t.fill(&mut Latency::new());
+        let n = t.count() as u64;
+        let gone = |rank: u64| mix(rank) % 3 == 0;
+        assert!(!t.add(1), "there is no room");
+        for rank in (0..n).filter(|r| gone(*r)) {
+            t.remove(t.key(rank), 1).unwrap();
+        }
+        for rank in 0..n {
+            assert_eq!(t.contains(t.key(rank)).unwrap(), !gone(rank));
+            assert_eq!(t.get(t.key(rank), 1).is_ok(), !gone(rank));
+        }
+        for rank in (0..n).filter(|r| gone(*r)) {
+            assert!(t.add(t.key(rank)));
+        }
+        assert_eq!(t.verify().unwrap(), t.count());
+        assert!(!t.add(1));
+    }
+
+    #[test]
+    fn pages_without_values_are_given_back_and_no_others() {
+        let mut t = Table::new(1 << 20, 2048, &Common::of_seed(3)).unwrap();
+        t.fill(&mut Latency::new());
+        // Places 0..=2 are free: page 0, and half of page 1.
+        let key_at = |at: usize| t.slab.words()[at * 256].load(Relaxed);
+        let keys = [key_at(0), key_at(1), key_at(2), key_at(9)];
+        for key in keys {
+            t.remove(key, 1).unwrap();
+        }
+        assert_eq!(t.give_back().unwrap(), 4096);
+        assert_eq!(content::verify_zero(t.slab.page_words(0)), Ok(()));
+        let left = (0..t.count() as u64).map(|r| t.key(r)).filter(|k| !keys.contains(k));
+        assert_eq!(left.filter(|k| t.get(*k, 1).is_ok()).count(), t.count() - 4);
     }
 
     #[test]

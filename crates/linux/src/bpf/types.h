@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The few kernel types that the scanner looks into, with only the fields that
- * it uses: libbpf moves every access to where the running kernel's BTF has it.
+ * The few kernel types that the programs look into, with only the fields that
+ * they use: libbpf moves every access to where the running kernel's BTF has it.
  * A name after ___ is a second shape of the same kernel type.
  */
 #ifndef MEGA_TYPES_H
@@ -22,8 +22,13 @@ typedef _Bool bool;
 #define true 1
 #define false 0
 
-enum bpf_map_type_used { BPF_MAP_TYPE_ARRAY = 2 };
-enum { BPF_F_MMAPABLE = 1 << 10 };
+enum bpf_map_type_used {
+	BPF_MAP_TYPE_ARRAY = 2,
+	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
+	BPF_MAP_TYPE_TASK_STORAGE = 29,
+};
+enum { BPF_F_NO_PREALLOC = 1 << 0, BPF_F_MMAPABLE = 1 << 10 };
+enum { BPF_LOCAL_STORAGE_GET_F_CREATE = 1 << 0 };
 
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
@@ -96,8 +101,14 @@ struct mm_struct {
 };
 
 struct task_struct {
+	unsigned int flags;
 	struct mm_struct *mm;
 	struct files_struct *files;
+};
+
+struct pt_regs {
+	unsigned long ip;
+	unsigned long orig_ax;
 };
 
 struct vm_operations_struct;

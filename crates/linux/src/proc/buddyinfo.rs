@@ -32,6 +32,16 @@ impl Zone {
         self.weighed(Some)
     }
 
+    /// Free chunks of all orders.
+    pub fn chunks(&self) -> u64 {
+        self.free_chunks.iter().copied().fold(0, u64::saturating_add)
+    }
+
+    /// How many allocations of `order` the free chunks would serve without compaction.
+    pub fn suitable(&self, order: usize) -> u64 {
+        self.weighed(|of_chunk| of_chunk.checked_sub(order))
+    }
+
     /// Sums the chunks, those of `order` counting 2^shift(order) times.
     fn weighed(&self, shift: impl Fn(usize) -> Option<usize>) -> u64 {
         let weight = |order| {

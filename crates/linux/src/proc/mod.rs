@@ -13,6 +13,8 @@ use crate::error::{Error, Result};
 pub mod buddyinfo;
 pub mod cgroup;
 pub mod cpuinfo;
+pub mod extfrag;
+pub mod iomem;
 pub mod maps;
 pub mod meminfo;
 pub mod mountinfo;

@@ -24,6 +24,9 @@ pub struct Zone {
     pub managed_pages: Option<u64>,
     /// Size of the zone's span of physical memory in pages, holes included.
     pub spanned_pages: Option<u64>,
+    /// Free pages on the processors' own lists, all processors together. They are in neither `free_pages` nor
+    /// /proc/buddyinfo. All processors together may keep an eighth of the zone there (since 6.7).
+    pub percpu_pages: Option<u64>,
     /// First frame number of the zone.
     pub start_pfn: Option<u64>,
 }
@@ -52,6 +55,11 @@ pub fn parse(path: &Path, text: &[u8]) -> Result<Vec<Zone>> {
             return Err(at.wrong("node", "a line such as 'Node 0, zone Normal' first", line));
         };
         let mut words = line.split_ascii_whitespace();
+        if words.clone().next() == Some("count:") {
+            let more: u64 = at.number("count", words.nth(1))?;
+            zone.percpu_pages = Some(zone.percpu_pages.unwrap_or(0).saturating_add(more));
+            continue;
+        }
         let field = match (words.next(), words.clone().next()) {
             (Some("pages"), Some("free")) => {
                 words.next();
@@ -80,7 +88,7 @@ mod tests {
 
     const TEXT: &str = "Node 0, zone   Normal\n  per-node stats\n      nr_inactive_anon 3\n  pages free     100\n        boost    0\n        \
                         min      1\n        low      2\n        high     3\n        spanned  400\n        managed  390\n  pagesets\n    \
-                        cpu: 0\n              count:    9\n              high:     63\n  start_pfn:           1048576\n";
+                        cpu: 0\n              count:    9\n              high:     63\n    cpu: 1\n              count:    4\n  start_pfn:           1048576\n";
 
     #[test]
     fn watermarks_are_not_taken_from_the_per_cpu_lists() {
@@ -93,6 +101,7 @@ mod tests {
             (Some(100), Some(1), Some(2), Some(3))
         );
         assert_eq!((zone.managed_pages, zone.start_pfn), (Some(390), Some(1_048_576)));
+        assert_eq!(zone.percpu_pages, Some(13));
     }
 
     #[test]

@@ -4,38 +4,21 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::mem::size_of;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
-use std::sync::{Mutex, Once};
 
-use libbpf_rs::{MapCore, ObjectBuilder, PrintLevel};
+use libbpf_rs::{MapCore, ObjectBuilder};
 
 use super::intf::*;
-use super::raw::{self, Mapping};
+use super::raw::Mapping;
 use super::ScanError;
+use crate::libbpf;
+use crate::sys::{self, Tasks};
 
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/scan.bpf.o"));
 
 /// Links kept open; the least recently used one makes room.
 const LINKS_MAX: usize = 256;
-
-/// libbpf's last complaints, newest last.
-static COMPLAINTS: Mutex<Vec<String>> = Mutex::new(Vec::new());
-
-fn keep_complaint(_level: PrintLevel, text: String) {
-    let mut kept = COMPLAINTS.lock().unwrap_or_else(|e| e.into_inner());
-    if kept.len() >= 8 {
-        kept.remove(0);
-    }
-    // A verifier log says why in its last lines.
-    let lines: Vec<&str> = text.trim().lines().collect();
-    kept.push(lines[lines.len().saturating_sub(4)..].join(" / "));
-}
-
-fn complaints() -> String {
-    let kept = COMPLAINTS.lock().unwrap_or_else(|e| e.into_inner());
-    kept.iter().rev().take(3).rev().cloned().collect::<Vec<_>>().join("; ")
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Program {
@@ -69,18 +52,14 @@ impl Object {
         if !Path::new("/sys/kernel/btf/vmlinux").exists() {
             return Err(refused("the kernel has no BTF (/sys/kernel/btf/vmlinux)".into()));
         }
-        static QUIET: Once = Once::new();
-        QUIET.call_once(|| {
-            libbpf_rs::set_print(Some((PrintLevel::Warn, keep_complaint)));
-        });
-        COMPLAINTS.lock().unwrap_or_else(|e| e.into_inner()).clear();
+        libbpf::listen();
         let object = ObjectBuilder::default()
             .open_memory(OBJECT)
             .and_then(|open| open.load())
             .map_err(|e| {
                 refused(format!(
                     "loading the program (needs CAP_BPF and CAP_PERFMON): {e}: {}",
-                    complaints()
+                    libbpf::complaints()
                 ))
             })?;
         let map = object
@@ -126,11 +105,7 @@ impl Object {
         }
         let link = self.links.get_mut(&(tid, program)).expect("just inserted");
         link.used = self.clock;
-        // SAFETY: a valid link descriptor; the call only returns a new descriptor.
-        let fd = unsafe { libbpf_sys::bpf_iter_create(link.fd.as_raw_fd()) };
-        Ok(File::from(
-            raw::own_fd(fd).map_err(ScanError::io("opening a BPF iterator"))?,
-        ))
+        sys::open_iterator(link.fd.as_fd()).map_err(ScanError::io("opening a BPF iterator"))
     }
 
     fn attach(&self, tid: i32, program: Program) -> Result<OwnedFd, ScanError> {
@@ -144,19 +119,8 @@ impl Object {
             .find(|p| p.name() == name)
             .ok_or_else(|| ScanError::refused("ebpf", name))?;
         let tid = u32::try_from(tid).map_err(|_| ScanError::Gone)?;
-        let mut info = libbpf_sys::bpf_iter_link_info::default();
-        info.task.tid = tid;
-        let options = libbpf_sys::bpf_link_create_opts {
-            sz: size_of::<libbpf_sys::bpf_link_create_opts>() as _,
-            iter_info: &mut info,
-            iter_info_len: size_of::<libbpf_sys::bpf_iter_link_info>() as u32,
-            ..Default::default()
-        };
-        // SAFETY: a loaded iterator program and options that outlive the call.
-        let fd = unsafe {
-            libbpf_sys::bpf_link_create(program.as_fd().as_raw_fd(), 0, libbpf_sys::BPF_TRACE_ITER, &options)
-        };
-        raw::own_fd(fd).map_err(ScanError::io("attaching the BPF iterator (needs Linux 6.1)"))
+        sys::link_tasks(program.as_fd(), Tasks::Thread(tid))
+            .map_err(ScanError::io("attaching the BPF iterator (needs Linux 6.1)"))
     }
 
     /// Runs the request on a process. `Ok` means that its page tables were there from beginning to end.

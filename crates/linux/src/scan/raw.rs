@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd};
 use std::ptr::NonNull;
 
 /// A mapping of our own that is unmapped when dropped.
@@ -226,13 +226,4 @@ pub(super) fn encryption_mask() -> u64 {
         }
     }
     0
-}
-
-/// Takes ownership of a descriptor that a call returned, or its error as libbpf gives it (a negative number).
-pub(super) fn own_fd(fd: i32) -> io::Result<OwnedFd> {
-    if fd < 0 {
-        return Err(io::Error::from_raw_os_error(-fd));
-    }
-    // SAFETY: a fresh descriptor that nobody else owns.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }

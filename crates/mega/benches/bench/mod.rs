@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use mega_core::action::Outcome;
 use mega_core::journal::{Event, Line};
 use mega_lab::memory::pin_process_to_cpu;
+use mega_lab::warm::{KeepWarm, Takers};
 use serde_json::Value;
 
 pub const MEGA: &str = env!("CARGO_BIN_EXE_mega");
@@ -41,6 +42,28 @@ pub fn needs(mib: u64) -> bool {
         println!("SKIPPED: needs root and {mib} MB of available memory (there are {there} MB)");
     }
     root && there >= mib
+}
+
+/// Of this process, in huge pages now.
+pub fn huge_mib(pid: i32) -> u64 {
+    let root = mega_linux::proc::ProcRoot::default();
+    mega_linux::proc::smaps::read_rollup(&root, pid as u32)
+        .unwrap()
+        .anon_huge_bytes
+        .unwrap_or(0)
+        >> 20
+}
+
+/// Keeps memory warm for the manager's collapses. It goes round: what a collapse frees is warm, too, so a part of the free memory is
+/// enough.
+pub fn keep_warm() -> KeepWarm {
+    let info = mega_linux::proc::meminfo::read(&mega_linux::proc::ProcRoot::default()).unwrap();
+    let bytes = (info.free_bytes.unwrap() / 3).clamp(256 << 20, 3 << 30);
+    let takers = Takers {
+        faults: Some(MANAGER_CPU),
+        collapses: Some(MANAGER_CPU),
+    };
+    KeepWarm::start(bytes, takers).unwrap()
 }
 
 /// A GUPS process that updates for a long time and reports twice a second.

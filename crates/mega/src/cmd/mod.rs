@@ -1,8 +1,12 @@
 //! The subcommands, one file each.
 
+pub mod bench;
 pub mod demo;
 pub mod doctor;
+pub mod frag;
+pub mod hog;
 pub mod manage;
+pub mod map;
 pub mod off;
 pub mod policies;
 pub mod replay;

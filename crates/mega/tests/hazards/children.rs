@@ -10,18 +10,8 @@ use mega_core::journal::Event;
 use rustix::process::Signal;
 
 use crate::support::{wait_until, Workload, MEGA};
-use crate::tool::{done_on, found, mega, ready, Figures, Manager, Numbers, Program};
+use crate::tool::{done_on, found, mega, ready, Figures, Manager, Numbers, Program, FAST};
 
-const FAST: &[&str] = &[
-    "--interval",
-    "100ms",
-    "--stall-budget",
-    "50%",
-    "--cpu-budget",
-    "100%",
-    "--free-blocks",
-    "0",
-];
 const PROMOTE: &[&str] = &[
     "--policy",
     "khugepaged",

@@ -1,7 +1,8 @@
 //! Must hold 8: whatever is asked or found wrong: one clear line, the right exit status, and nothing left behind.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -600,5 +601,43 @@ fn nobody_reads_what_we_say() {
         rustix::process::kill_process(pid, Signal::TERM).unwrap();
         let status = child.wait().unwrap();
         assert!(status.code().is_some_and(|code| code <= 1), "{status}");
+    });
+}
+
+#[test]
+fn a_workload_says_by_its_status_what_was_wrong() {
+    leaving_nothing(|| {
+        usage(&mega(&["workload"]), 2, &["ARGS"]);
+        one_line(&mega(&["workload", "gusp"]), 2, &["gusp", "gups"]);
+        one_line(&mega(&["workload", "gups", "--mib", "x"]), 2, &["--mib"]);
+        one_line(&mega(&["workload", "gups", "--pin", "100000"]), 1, &["CPU"]);
+        // It finds a word changed that another process wrote: here we do.
+        let mut child = Command::new(MEGA)
+            .args(["workload", "touch", "--mib", "16", "--wait-first"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut input = child.stdin.take().unwrap();
+        writeln!(input, "go").unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let event = lines.find(|line| line.contains("\"ready\"")).unwrap();
+        let event: serde_json::Value = serde_json::from_str(&event).unwrap();
+        let memory = fs::OpenOptions::new()
+            .write(true)
+            .open(format!("/proc/{}/mem", child.id()))
+            .unwrap();
+        let at = event["areas"][0]["start"].as_u64().unwrap() + 5 * 4096 + 8;
+        memory.write_all_at(&[1], at).unwrap();
+        assert!(lines.any(|line| line.contains("\"result\"")));
+        drop(input);
+        let stderr = child.stderr.take().unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(3));
+        let said = std::io::read_to_string(stderr).unwrap();
+        assert!(
+            said.starts_with("mega: corrupt memory:") && said.contains(&format!("{at:#x}")),
+            "{said}"
+        );
     });
 }

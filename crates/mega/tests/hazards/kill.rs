@@ -5,18 +5,8 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal};
 
 use crate::support::{wait_until, Workload, MEGA};
-use crate::tool::{found, from_env, mega, ready, settings, state_files, Figures, Manager, Numbers, Program};
+use crate::tool::{found, from_env, mega, ready, settings, state_files, Figures, Manager, Numbers, Program, FAST};
 
-const FAST: &[&str] = &[
-    "--interval",
-    "100ms",
-    "--stall-budget",
-    "50%",
-    "--cpu-budget",
-    "100%",
-    "--free-blocks",
-    "0",
-];
 const POLICIES: [&[&str]; 2] = [
     &[
         "--policy",

@@ -8,6 +8,7 @@
 mod support;
 
 mod children;
+mod experiments;
 mod input;
 mod kill;
 mod storm;

@@ -17,6 +17,18 @@ use crate::support::{alone, can_run, read_journal, wait_until, MEGA};
 /// Where managers keep what they changed and whom they manage.
 pub const STATE: &str = "/run/mega";
 
+/// Options of a manager that does as much as it can, as soon as it can.
+pub const FAST: &[&str] = &[
+    "--interval",
+    "100ms",
+    "--stall-budget",
+    "50%",
+    "--cpu-budget",
+    "100%",
+    "--free-blocks",
+    "0",
+];
+
 /// Whether a test has what it needs; no other one runs while what this returns is held.
 ///
 /// The test, and what it starts, gets a state folder of its own: its `mega off` must not end the managers of whoever runs the tests.

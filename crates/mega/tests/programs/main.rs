@@ -6,6 +6,7 @@ mod support;
 
 mod child;
 mod edges;
+mod maps;
 mod redis;
 mod sizes;
 mod trim;

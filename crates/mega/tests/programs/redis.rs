@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use mega_lab::redis::keys::{is_deleted, Keys, Verified};
 use mega_lab::redis::load::closed_loop;
 use mega_lab::redis::{bgsave, Connection, Server, ServerOptions, HOW_TO_INSTALL};
-use mega_lab::warm::KeepWarm;
+use mega_lab::warm::{KeepWarm, Takers};
 
 use crate::support::{alone, can_run, huge_bytes, rss_bytes, wait_until, waste_bytes, Managed, Manager};
 
@@ -198,13 +198,13 @@ fn under_ingens() {
     let mut run = Run::start("ingens", Some("ingens"));
     KEYS.load(&mut run.connection).unwrap();
     run.stage("filled");
-    wait_until(Duration::from_secs(50), || {
+    wait_until(Duration::from_secs(120), || {
         run.huge() >= rss_bytes(run.server.pid()) / 100 * 97
     });
     let before = run.stage("promoted");
     let during = run.snapshot();
     let ended = Instant::now();
-    let back = wait_until(Duration::from_secs(60), || run.huge() >= before.huge / 100 * 95);
+    let back = wait_until(Duration::from_secs(120), || run.huge() >= before.huge / 100 * 95);
     let after = run.stage("after the snapshot");
     eprintln!("  ingens {:.1} s after the child's end", ended.elapsed().as_secs_f64());
     run.delete_and_verify();
@@ -234,7 +234,7 @@ fn redis_keeps_its_data_and_no_waste_through_a_snapshot_and_a_deletion() {
         return;
     }
     // Collapsing into memory that the host of a virtual machine does not back takes ten times as long.
-    let _warm = KeepWarm::start(1 << 30);
+    let _warm = KeepWarm::start(2 << 30, Takers::default()).unwrap();
     let base = base_pages();
     under_mega(base);
     under_ingens();

@@ -1,0 +1,141 @@
+//! Ours: keep as many free blocks in stock as are likely to be asked for, so that nobody waits for compaction and nothing is compacted
+//! for nobody.
+//!
+//! - Demand is a high quantile of the blocks that promotions and huge faults asked for per interval, over the last N intervals.
+//! - The stock to have is the demand plus a reserve, at most a share of all memory. Without any demand in N intervals it is nothing: free
+//!   memory that nobody wants in 2 MB pieces may be in any pieces.
+//! - What is missing from the stock is made, at most a budget per interval, best benefit per cost first (SYSTOR'19, section 3.4), in the
+//!   same zones as `mega`.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::rank::{ranked, zones_of_pass};
+use super::{blocks_for, Choice, Making, Planner, Reason, Seen};
+use crate::block::ZoneKind;
+use crate::policy::params::{parameters, Count, ParamError};
+use crate::policy::Param;
+use crate::units::{Bytes, Share, HUGE_PAGE_BYTES};
+
+parameters! {
+    /// Our parameters.
+    pub struct DemandParams for "demand" {
+        interval: Duration = Duration::from_secs(5), "time from one pass to the next";
+        n: Count<1, 1000> = Count(60), "intervals over which demand is remembered";
+        quantile: Share = Share::percent(95), "share of those intervals whose demand the stock has to meet";
+        reserve: Bytes = Bytes::mib(32), "stock beyond the demand";
+        stock_max: Share = Share::percent(10), "share of all memory that the stock is at most";
+        budget: Bytes = Bytes::mib(200), "size of the blocks to empty in a pass";
+        dma32_under: Share = Share::percent(33), "share of ZONE_DMA32's free memory in 2 MB pieces under which it is compacted too";
+        unflagged_max: Share = Share::percent(5), "share of pages without a flag up to which a block may be emptied";
+    }
+}
+
+/// The planner and what was asked for in the last intervals.
+#[derive(Debug, Default)]
+pub struct Demand {
+    params: DemandParams,
+    asked: VecDeque<u64>,
+}
+
+impl Demand {
+    fn remember(&mut self, asked: u64) {
+        self.asked.push_back(asked);
+        let n = self.params.n.0 as usize;
+        while self.asked.len() > n {
+            self.asked.pop_front();
+        }
+    }
+
+    /// The smallest number of blocks that at least `quantile` of the remembered intervals did not exceed.
+    fn demand(&self) -> u64 {
+        let mut sorted: Vec<u64> = self.asked.iter().copied().collect();
+        sorted.sort_unstable();
+        let whole = sorted.len() as u64;
+        let enough = (1..=whole).find(|&part| self.params.quantile.reached_by(part, whole));
+        enough.map_or(0, |part| sorted[part as usize - 1])
+    }
+
+    /// Free blocks to have.
+    fn stock(&self, total: Bytes) -> u64 {
+        if self.asked.iter().all(|&asked| asked == 0) {
+            return 0;
+        }
+        let most = u128::from(total.0) * u128::from(self.params.stock_max.as_millionths()) / 1_000_000;
+        let most = (most / u128::from(HUGE_PAGE_BYTES)) as u64;
+        self.demand().saturating_add(blocks_for(self.params.reserve)).min(most)
+    }
+}
+
+impl Planner for Demand {
+    fn name(&self) -> &'static str {
+        "demand"
+    }
+
+    fn interval(&self) -> Duration {
+        self.params.interval
+    }
+
+    fn plan(&mut self, seen: &Seen<'_>) -> Vec<Choice> {
+        self.remember(seen.asked.0);
+        let served = |kind| matches!(kind, ZoneKind::Normal | ZoneKind::Movable | ZoneKind::Dma32);
+        let free = seen
+            .zones
+            .iter()
+            .filter(|zone| served(zone.kind))
+            .fold(0u64, |sum, zone| sum.saturating_add(zone.free_blocks.0));
+        let p = &self.params;
+        let shortfall = self.stock(seen.total).saturating_sub(free);
+        let amount = shortfall.min(blocks_for(p.budget));
+        let mut making = Making::new(seen.blocks);
+        if amount > 0 {
+            let (always, sometimes) = zones_of_pass(seen, p.dma32_under);
+            making.take(amount, ranked(seen, &always, p.unflagged_max), Reason::Shortfall);
+            let left = making.left;
+            making.take(left, ranked(seen, &sometimes, p.unflagged_max), Reason::Shortfall);
+        }
+        making.choices
+    }
+
+    fn set(&mut self, name: &str, value: &str) -> Result<(), ParamError> {
+        self.params.set(name, value)
+    }
+
+    fn params(&self) -> Vec<Param> {
+        self.params.list()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn demand_is_a_quantile_and_forgets() {
+        let mut demand = Demand::default();
+        demand.set("n", "20").unwrap();
+        demand.set("reserve", "0").unwrap();
+        (0..19).for_each(|_| demand.remember(10));
+        demand.remember(1000);
+        assert_eq!(demand.demand(), 10, "95 % of 20 intervals asked for 10 at most");
+        demand.remember(1000);
+        assert_eq!(demand.demand(), 1000, "now only 90 % did");
+        (0..19).for_each(|_| demand.remember(0));
+        assert_eq!((demand.demand(), demand.asked.len()), (0, 20));
+        assert_eq!(
+            demand.stock(Bytes(24 << 30)),
+            0,
+            "the one who asked was long ago and rare"
+        );
+        demand.remember(0);
+        assert_eq!(demand.stock(Bytes(24 << 30)), 0);
+    }
+
+    #[test]
+    fn the_stock_is_at_most_a_share_of_memory() {
+        let mut demand = Demand::default();
+        demand.remember(u64::MAX);
+        assert_eq!(demand.stock(Bytes(24 << 30)), 1228, "10 % of 12288 blocks");
+        assert_eq!(demand.stock(Bytes(0)), 0);
+    }
+}

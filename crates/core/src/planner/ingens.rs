@@ -1,0 +1,65 @@
+//! Ingens' proactive compaction (Kwon, Yu, Peter, Rossbach, Witchel: OSDI'16), as SYSTOR'19, sections 4.3 and 5, and PAPERS.md state it.
+//!
+//! - Every 5 s, up to 100 MB per zone (ZONE_NORMAL and ZONE_DMA32), once the zone's fragmentation passes a threshold.
+//! - The blocks closest to the start of the address space come first, whatever use they are in: the kernel's own migration scanner.
+//! - Fragmentation is the share of the zone's free memory that lies in no free block (the free memory fragmentation index). The threshold's
+//!   value is ours: Ingens' code has the whole of it off by default.
+
+use std::time::Duration;
+
+use super::{blocks_for, can_be_emptied, Choice, Making, Planner, Reason, Seen};
+use crate::block::ZoneKind;
+use crate::policy::params::{parameters, ParamError};
+use crate::policy::Param;
+use crate::units::{Bytes, Share};
+
+parameters! {
+    /// Ingens' parameters.
+    pub struct IngensParams for "ingens" {
+        interval: Duration = Duration::from_secs(5), "time from one pass to the next";
+        budget: Bytes = Bytes::mib(100), "size of the blocks to empty in a pass, of each zone";
+        fragmentation: Share = Share::percent(50), "share of a zone's free memory outside of free blocks from which it is compacted";
+        unflagged_max: Share = Share::percent(5), "ours: share of pages without a flag up to which a block may be emptied";
+    }
+}
+
+/// The planner. It remembers nothing.
+#[derive(Debug, Default)]
+pub struct Ingens {
+    params: IngensParams,
+}
+
+impl Planner for Ingens {
+    fn name(&self) -> &'static str {
+        "ingens"
+    }
+
+    fn interval(&self) -> Duration {
+        self.params.interval
+    }
+
+    fn plan(&mut self, seen: &Seen<'_>) -> Vec<Choice> {
+        let p = &self.params;
+        let mut making = Making::new(seen.blocks);
+        for (zone, i) in seen.zones.iter().zip(0u8..) {
+            let compacted = matches!(zone.kind, ZoneKind::Normal | ZoneKind::Movable | ZoneKind::Dma32);
+            if !compacted || zone.free_pages == 0 || zone.fragmentation() < p.fragmentation {
+                continue;
+            }
+            let lowest = seen
+                .blocks
+                .iter()
+                .filter(|b| b.zone == i && can_be_emptied(b, p.unflagged_max));
+            making.take(blocks_for(p.budget), lowest.map(|b| (b, None)), Reason::Lowest);
+        }
+        making.choices
+    }
+
+    fn set(&mut self, name: &str, value: &str) -> Result<(), ParamError> {
+        self.params.set(name, value)
+    }
+
+    fn params(&self) -> Vec<Param> {
+        self.params.list()
+    }
+}

@@ -1,0 +1,64 @@
+//! MEGA's proactive compaction (Michailidis, Delis, Roussopoulos: SYSTOR'19), section 3.4.
+//!
+//! - Every 5 s, up to 200 MB.
+//! - Each block has an age since its last mapping, a mapped share and an accessed share; blocks are emptied in the order of
+//!   `benefit/cost = age · (1 − mapped) · (1 − accessed) / (2 · mapped)`, after the segment cleaning of LFS.
+//! - ZONE_NORMAL on every pass; ZONE_DMA32 only when the memory that can be had in 2 MB pieces is less than 33 % of the zone's free
+//!   memory. The 200 MB are the pass's: what ZONE_NORMAL leaves is ZONE_DMA32's.
+//! - Blocks with unmovable pages are left out (section 6, future work).
+
+use std::time::Duration;
+
+use super::rank::{ranked, zones_of_pass};
+use super::{blocks_for, Choice, Making, Planner, Reason, Seen};
+use crate::policy::params::{parameters, ParamError};
+use crate::policy::Param;
+use crate::units::{Bytes, Share};
+
+parameters! {
+    /// The paper's parameters, with its values (section 3.4), and ours.
+    pub struct MegaParams for "mega" {
+        interval: Duration = Duration::from_secs(5), "time from one pass to the next";
+        budget: Bytes = Bytes::mib(200), "size of the blocks to empty in a pass";
+        dma32_under: Share = Share::percent(33), "share of ZONE_DMA32's free memory in 2 MB pieces under which it is compacted too";
+        unflagged_max: Share = Share::percent(5), "ours: share of pages without a flag up to which a block may be emptied";
+    }
+}
+
+/// The planner. It remembers nothing.
+#[derive(Debug, Default)]
+pub struct Mega {
+    params: MegaParams,
+}
+
+impl Planner for Mega {
+    fn name(&self) -> &'static str {
+        "mega"
+    }
+
+    fn interval(&self) -> Duration {
+        self.params.interval
+    }
+
+    fn plan(&mut self, seen: &Seen<'_>) -> Vec<Choice> {
+        let p = &self.params;
+        let (always, sometimes) = zones_of_pass(seen, p.dma32_under);
+        let mut making = Making::new(seen.blocks);
+        making.take(
+            blocks_for(p.budget),
+            ranked(seen, &always, p.unflagged_max),
+            Reason::CostBenefit,
+        );
+        let left = making.left;
+        making.take(left, ranked(seen, &sometimes, p.unflagged_max), Reason::CostBenefit);
+        making.choices
+    }
+
+    fn set(&mut self, name: &str, value: &str) -> Result<(), ParamError> {
+        self.params.set(name, value)
+    }
+
+    fn params(&self) -> Vec<Param> {
+        self.params.list()
+    }
+}

@@ -1,0 +1,211 @@
+//! LRBHPS (Linux 6.1.38): Redis cold and warm, memory of Redis, speed of programs; on memory as it is and on fragmented memory.
+
+use super::{case, plan, program, published, Experiment, Setup, GIB};
+use crate::condition::Condition::{self, Fragmented, Unfragmented};
+use crate::result::Published;
+use crate::run::CasePlan;
+use mega_core::units::Share;
+
+const VARIANTS: &[&str] = &["thp-always-defrag", "base", "mthp-64k", "mega"];
+/// Part of Range-S that gives the paper's amount of memory.
+const RANGE_S: f64 = 0.22;
+const ELSEWHERE: Option<&str> = Some("LRBHPS itself decides at faults: the simulator, and the reservation kernel");
+
+/// The paper's `FRAG 100`: as good as nothing of the free memory can be used for a huge page.
+fn fragmented() -> Condition {
+    Fragmented(Share::percent(90))
+}
+
+fn both(name: &str, scale: f64) -> Vec<CasePlan> {
+    vec![
+        case(&format!("{name}-frag-0"), program(name, scale), Unfragmented),
+        case(&format!("{name}-frag-100"), program(name, scale), fragmented()),
+    ]
+}
+
+pub(super) const LIST: &[Experiment] = &[
+    Experiment {
+        name: "lrbhps-table2",
+        title: "Redis, filled from empty",
+        question: "What do huge pages at faults do to the latency of requests, with and without fragmentation?",
+        source: Some("LRBHPS, Table 2"),
+        differs: Some("One client thread with a pipeline on the second processor; the paper had 8 threads on 12"),
+        elsewhere: ELSEWHERE,
+        full_bytes: 7 * GIB,
+        setup: |scale| Setup {
+            plan: plan(
+                both("redis-cold", scale),
+                VARIANTS,
+                &["ops_per_s", "request_mean_ns", "request_p90_ns", "request_p99_ns"],
+            ),
+            published: [
+                redis(
+                    "Table 2",
+                    "redis-cold-frag-0",
+                    "Linux 6.1, aggressive",
+                    Some("thp-always-defrag"),
+                    [295_053.57, 4.34, 4.65, 6.13],
+                ),
+                redis(
+                    "Table 2",
+                    "redis-cold-frag-0",
+                    "LRBHPS t=64",
+                    None,
+                    [296_661.43, 4.36, 4.83, 6.36],
+                ),
+                redis(
+                    "Table 2",
+                    "redis-cold-frag-100",
+                    "Linux 6.1, aggressive",
+                    Some("thp-always-defrag"),
+                    [261_756.22, 4.89, 6.60, 9.04],
+                ),
+                redis(
+                    "Table 2",
+                    "redis-cold-frag-100",
+                    "LRBHPS t=64",
+                    None,
+                    [296_128.89, 4.37, 5.01, 6.66],
+                ),
+            ]
+            .concat(),
+            size: Some(format!("paper: 1 million sets of 4 KB; here {scale:.2} of that")),
+        },
+    },
+    Experiment {
+        name: "lrbhps-table3",
+        title: "Redis, get and set on what is there",
+        question: "What is left of the difference once the store is filled?",
+        source: Some("LRBHPS, Table 3"),
+        differs: Some("One client thread with a pipeline on the second processor; the paper had 8 threads on 12"),
+        elsewhere: ELSEWHERE,
+        full_bytes: 7 * GIB,
+        setup: |scale| Setup {
+            plan: plan(
+                both("redis-warm", scale),
+                VARIANTS,
+                &["ops_per_s", "request_mean_ns", "request_p90_ns", "request_p99_ns"],
+            ),
+            published: [
+                redis(
+                    "Table 3",
+                    "redis-warm-frag-0",
+                    "Linux 6.1, aggressive",
+                    Some("thp-always-defrag"),
+                    [342_003.06, 3.74, 5.19, 5.82],
+                ),
+                redis(
+                    "Table 3",
+                    "redis-warm-frag-0",
+                    "LRBHPS t=64",
+                    None,
+                    [342_430.49, 3.74, 5.20, 5.80],
+                ),
+                redis(
+                    "Table 3",
+                    "redis-warm-frag-100",
+                    "Linux 6.1, aggressive",
+                    Some("thp-always-defrag"),
+                    [323_029.75, 3.96, 5.32, 6.10],
+                ),
+                redis(
+                    "Table 3",
+                    "redis-warm-frag-100",
+                    "LRBHPS t=64",
+                    None,
+                    [338_055.89, 3.78, 5.11, 5.74],
+                ),
+            ]
+            .concat(),
+            size: Some(format!("paper: 1 million objects of 4 KB; here {scale:.2} of that")),
+        },
+    },
+    Experiment {
+        name: "lrbhps-table4",
+        title: "memory of Redis: deletions and values of many sizes",
+        question: "How much memory do huge pages cost a store?",
+        source: Some("LRBHPS, Table 4"),
+        differs: Some("The same workloads, scaled; the values of Range-S are drawn uniformly, and fewer of them"),
+        elsewhere: ELSEWHERE,
+        full_bytes: 15 * GIB,
+        setup: |scale| Setup {
+            plan: plan(
+                vec![
+                    case("redis-del-50", program("redis-del-50", scale), Unfragmented),
+                    case("redis-del-70", program("redis-del-70", scale), Unfragmented),
+                    case("redis-range-xl", program("redis-range-xl", scale), Unfragmented),
+                    // Drawn uniformly as here, 5 million values would take 42 GB; the paper's took 9.4.
+                    case("redis-range-s", program("redis-range-s", scale * RANGE_S), Unfragmented),
+                ],
+                &["base", "thp-always-defrag", "thp-always-defrag+trim", "mega"],
+                &["rss_bytes", "huge_bytes", "waste_bytes", "elapsed_ns"],
+            ),
+            published: [
+                memory("redis-del-50", [10.75, 14.22, 13.98, 13.04]),
+                memory("redis-del-70", [7.54, 14.19, 13.85, 10.21]),
+                memory("redis-range-xl", [11.19, 12.12, 12.01, 12.01]),
+                memory("redis-range-s", [9.42, 9.70, 9.56, 9.52]),
+            ]
+            .concat(),
+            size: Some(format!("paper: up to 14 GB; here {scale:.2} of that")),
+        },
+    },
+    Experiment {
+        name: "lrbhps-table5",
+        title: "speed of programs, fragmented and not",
+        question: "Which programs gain from huge pages, and what is left of it on fragmented memory?",
+        source: Some("LRBHPS, Table 5"),
+        differs: Some(
+            "GUPS as in the paper but shorter; page rank, a B-tree and a computation of ours stand for the others",
+        ),
+        elsewhere: ELSEWHERE,
+        full_bytes: 10 * GIB,
+        setup: |scale| Setup {
+            plan: plan(
+                ["gups", "graph", "btree", "compute"]
+                    .into_iter()
+                    .flat_map(|name| both(name, scale))
+                    .collect(),
+                VARIANTS,
+                &["elapsed_ns", "ops_per_s", "first_touch_ns", "huge_bytes"],
+            ),
+            published: Vec::new(),
+            size: Some(format!("paper: GUPS on 8 GB; here {scale:.2} of that")),
+        },
+    },
+];
+
+fn redis(
+    place: &str,
+    case: &str,
+    system: &str,
+    variant: Option<&str>,
+    [ops, mean, p90, p99]: [f64; 4],
+) -> Vec<Published> {
+    let values = [
+        ("ops_per_s", ops),
+        ("request_mean_ns", mean * 1e6),
+        ("request_p90_ns", p90 * 1e6),
+        ("request_p99_ns", p99 * 1e6),
+    ];
+    published(place, Some(case), system, variant, &values)
+}
+
+fn memory(case: &str, [base, linux, t64, t256]: [f64; 4]) -> Vec<Published> {
+    let one = |system: &str, variant, gib: f64| {
+        published(
+            "Table 4",
+            Some(case),
+            system,
+            variant,
+            &[("rss_bytes", gib * GIB as f64)],
+        )
+    };
+    [
+        one("Linux 6.1, base pages", Some("base"), base),
+        one("Linux 6.1, aggressive", Some("thp-always-defrag"), linux),
+        one("LRBHPS t=64", None, t64),
+        one("LRBHPS t=256", None, t256),
+    ]
+    .concat()
+}

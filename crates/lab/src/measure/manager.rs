@@ -1,0 +1,183 @@
+//! A `mega manage` beside the measured program, and what it cost and did.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use mega_core::action::{Kind, Outcome};
+use mega_core::journal::{Event, Line};
+use mega_linux::proc::{status, ProcRoot};
+use rustix::process::{kill_process, Pid, Signal};
+
+use super::counters::cpu_ns;
+use crate::memory::{die_with_parent_after_exec, pin_process_to_cpu};
+use crate::program::ProgramError;
+use crate::result::{Better, Metric, Unit};
+
+const READY_TIMEOUT: Duration = Duration::from_secs(20);
+const STOP_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// A manager that runs. Dropping it ends it; the program goes on.
+#[derive(Debug)]
+pub struct Manager {
+    child: Child,
+    journal: PathBuf,
+    ended: bool,
+}
+
+/// The metrics that [`Manager::finish`] gives.
+#[must_use]
+pub fn metrics() -> Vec<Metric> {
+    vec![
+        Metric::new(
+            "manager_cpu_ns",
+            "processor time of the manager",
+            Unit::Ns,
+            Better::Lower,
+        ),
+        Metric::new(
+            "manager_rss_bytes",
+            "resident memory of the manager",
+            Unit::Bytes,
+            Better::Lower,
+        ),
+        Metric::new("promoted", "regions promoted", Unit::Count, Better::Neither),
+        Metric::new("demoted", "regions demoted", Unit::Count, Better::Neither),
+        Metric::new("stall_ns", "time spent in actions", Unit::Ns, Better::Lower),
+    ]
+}
+
+fn manager_error(doing: &str, why: impl std::fmt::Display) -> ProgramError {
+    ProgramError::Start {
+        program: "mega manage".to_string(),
+        why: format!("{doing}: {why}"),
+    }
+}
+
+impl Manager {
+    /// Starts one for process `pid` with these options, and waits until it manages. Its journal goes into `folder`.
+    ///
+    /// # Errors
+    /// It did not come up, with what it said.
+    pub fn start(
+        mega: &Path,
+        options: &[String],
+        pid: i32,
+        folder: &Path,
+        cpu: Option<usize>,
+    ) -> Result<Self, ProgramError> {
+        let journal = folder.join(format!("journal-{pid}"));
+        let mut command = Command::new(mega);
+        command
+            .args(["manage", "--quiet", "--journal"])
+            .arg(&journal)
+            .args(options)
+            .arg(pid.to_string());
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        let child = die_with_parent_after_exec(&mut command)
+            .spawn()
+            .map_err(|e| manager_error("cannot start it", e))?;
+        let mut manager = Self {
+            child,
+            journal,
+            ended: false,
+        };
+        if let Some(cpu) = cpu {
+            pin_process_to_cpu(manager.child.id() as i32, cpu)
+                .map_err(|e| manager_error("cannot bind it to its processor", e))?;
+        }
+        let end = Instant::now() + READY_TIMEOUT;
+        // The journal names the process once it is held and has been looked at.
+        while !std::fs::read_to_string(&manager.journal)
+            .is_ok_and(|text| text.lines().any(|line| line.contains(" found ")))
+        {
+            if let Ok(Some(status)) = manager.child.try_wait() {
+                manager.ended = true;
+                return Err(manager_error(&format!("it ended with {status}"), manager.last_words()));
+            }
+            if Instant::now() >= end {
+                return Err(manager_error("it did not begin to manage within 20 s", pid));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(manager)
+    }
+
+    fn last_words(&mut self) -> String {
+        let mut said = String::new();
+        if let Some(stderr) = self.child.stderr.take() {
+            let _ = stderr.take(4096).read_to_string(&mut said);
+        }
+        said.lines().last().unwrap_or("").to_string()
+    }
+
+    /// Ends it and says what it cost and did.
+    ///
+    /// # Errors
+    /// It ended badly, or its journal cannot be read.
+    pub fn finish(mut self, root: &ProcRoot) -> Result<BTreeMap<String, f64>, ProgramError> {
+        let pid = self.child.id();
+        let mut values = BTreeMap::new();
+        if let Some(ns) = cpu_ns(root, pid) {
+            values.insert("manager_cpu_ns".to_string(), ns as f64);
+        }
+        if let Some(bytes) = status::read(root, pid).ok().and_then(|status| status.memory.rss_bytes) {
+            values.insert("manager_rss_bytes".to_string(), bytes as f64);
+        }
+        let status = self.stop().map_err(|e| manager_error("cannot end it", e))?;
+        if !status.success() {
+            return Err(manager_error(&format!("it ended with {status}"), self.last_words()));
+        }
+        let text = std::fs::read_to_string(&self.journal).map_err(|e| manager_error("cannot read its journal", e))?;
+        let (mut promoted, mut demoted, mut stall_ns) = (0u64, 0u64, 0u64);
+        for line in text.lines() {
+            let line = Line::parse(line).map_err(|e| manager_error("its journal", e))?;
+            let Event::Outcome {
+                action,
+                outcome,
+                took_ns,
+                ..
+            } = line.event
+            else {
+                continue;
+            };
+            stall_ns += took_ns;
+            match (action, outcome) {
+                (Kind::Promote, Outcome::Done) => promoted += 1,
+                (Kind::Demote, Outcome::Done) => demoted += 1,
+                _ => {}
+            }
+        }
+        values.insert("promoted".to_string(), promoted as f64);
+        values.insert("demoted".to_string(), demoted as f64);
+        values.insert("stall_ns".to_string(), stall_ns as f64);
+        Ok(values)
+    }
+
+    fn stop(&mut self) -> std::io::Result<std::process::ExitStatus> {
+        self.ended = true;
+        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+        let end = Instant::now() + STOP_TIMEOUT;
+        while Instant::now() < end {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(status);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        self.child.kill()?;
+        self.child.wait()
+    }
+}
+
+impl Drop for Manager {
+    fn drop(&mut self) {
+        if !self.ended {
+            let _ = self.stop();
+        }
+    }
+}

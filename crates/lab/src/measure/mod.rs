@@ -1,0 +1,9 @@
+//! What is measured around a run, whatever the program: memory over time, counters, processor time, noise.
+
+pub mod counters;
+pub mod faults;
+pub mod machine;
+pub mod manager;
+pub mod noise;
+pub mod sampler;
+pub mod summary;

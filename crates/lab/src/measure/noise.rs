@@ -1,0 +1,216 @@
+//! How quiet the machine was during a run. Noise is not hidden and not corrected: the run is marked as doubtful, with the reason.
+
+use std::time::Duration;
+
+use mega_linux::proc::ProcRoot;
+
+use crate::clock::now_ns;
+use crate::content::mix;
+use crate::result::Noise;
+
+/// More stolen time than this makes a run doubtful.
+const STEAL_LIMIT: f64 = 0.02;
+/// More time of others than this share of one processor makes a run doubtful.
+const OTHERS_LIMIT: f64 = 0.10;
+/// A probe that takes so many times the best one of the experiment makes a run doubtful.
+const PROBE_LIMIT: f64 = 1.15;
+/// A clock that differs by more than this makes a run doubtful.
+const CLOCK_LIMIT: f64 = 0.10;
+
+/// Words of the probe's table: 32 MB, more than the caches of most processors.
+const TABLE_WORDS: usize = 1 << 22;
+const STEPS: usize = 100_000;
+const TRIES: usize = 7;
+
+/// A fixed piece of work, dependent loads from a table, timed before and after each run.
+#[derive(Debug)]
+pub struct Probe {
+    table: Vec<u32>,
+    cpu: Option<usize>,
+    best_ns: f64,
+}
+
+impl Probe {
+    /// Prepares it for this processor.
+    #[must_use]
+    pub fn new(cpu: Option<usize>) -> Self {
+        let table = (0..TABLE_WORDS)
+            .map(|i| mix(i as u64) as u32 % TABLE_WORDS as u32)
+            .collect();
+        Self {
+            table,
+            cpu,
+            best_ns: f64::INFINITY,
+        }
+    }
+
+    /// Does it some times, each from another place; the median in nanoseconds.
+    pub fn measure(&mut self) -> f64 {
+        let (table, cpu) = (&self.table, self.cpu);
+        let median = std::thread::scope(|scope| {
+            let work = scope.spawn(move || {
+                if let Some(cpu) = cpu {
+                    let _ = crate::memory::pin_to_cpu(cpu);
+                }
+                let times: Vec<f64> = (0..TRIES).map(|start| once(table, start)).collect();
+                crate::stats::median(&times).unwrap_or(f64::NAN)
+            });
+            work.join().unwrap_or(f64::NAN)
+        });
+        self.best_ns = self.best_ns.min(median);
+        median
+    }
+}
+
+fn once(table: &[u32], start: usize) -> f64 {
+    let begin = now_ns();
+    let mut at = start;
+    for step in 0..STEPS {
+        // The step keeps short cycles of the table from being all that is read.
+        at = (table[at] as usize ^ step) % TABLE_WORDS;
+    }
+    std::hint::black_box(at);
+    (now_ns() - begin) as f64
+}
+
+/// The state of the machine's clocks at one moment.
+#[derive(Debug, Clone)]
+pub struct Before {
+    at_ns: u64,
+    busy: Ticks,
+    ours_ns: u64,
+    probe_ns: f64,
+    mhz: Option<f64>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Ticks {
+    busy: u64,
+    steal: u64,
+    all: u64,
+}
+
+impl Before {
+    /// Looks, and does the probe.
+    pub fn take(root: &ProcRoot, probe: &mut Probe) -> Self {
+        let probe_ns = probe.measure();
+        Self {
+            at_ns: now_ns(),
+            busy: ticks(root),
+            ours_ns: own_cpu_ns(),
+            probe_ns,
+            mhz: mhz(root),
+        }
+    }
+
+    /// Looks again. `known_ns`: processor time of the run's parts that are not ours and not waited for (khugepaged).
+    pub fn compare(&self, root: &ProcRoot, probe: &mut Probe, known_ns: u64) -> Noise {
+        let (busy, ours_ns, elapsed_ns) = (ticks(root), own_cpu_ns(), now_ns() - self.at_ns);
+        let mhz_after = mhz(root);
+        let after = probe.measure();
+        let tick_ns = 1e9 / rustix::param::clock_ticks_per_second() as f64;
+        let grown = |after: u64, before: u64| after.saturating_sub(before) as f64;
+        let all = grown(busy.all, self.busy.all).max(1.0);
+        let steal_share = grown(busy.steal, self.busy.steal) / all;
+        let ours = grown(ours_ns, self.ours_ns) + known_ns as f64;
+        let others_share = (grown(busy.busy, self.busy.busy) * tick_ns - ours).max(0.0) / elapsed_ns.max(1) as f64;
+        let mhz = self.mhz.zip(mhz_after);
+        let mut doubtful = Vec::new();
+        if steal_share > STEAL_LIMIT {
+            doubtful.push(format!(
+                "the hypervisor kept {:.1}% of the processors' time",
+                100.0 * steal_share
+            ));
+        }
+        if others_share > OTHERS_LIMIT {
+            doubtful.push(format!("others used {:.0}% of a processor", 100.0 * others_share));
+        }
+        let slow = self.probe_ns.max(after) / probe.best_ns;
+        if slow > PROBE_LIMIT {
+            doubtful.push(format!("a fixed piece of work took {slow:.2} times its best"));
+        }
+        if let Some((before, after)) = mhz {
+            if (after / before - 1.0).abs() > CLOCK_LIMIT {
+                doubtful.push(format!("the clock went from {before:.0} to {after:.0} MHz"));
+            }
+        }
+        Noise {
+            steal_share: Some(steal_share),
+            others_share: Some(others_share),
+            probe_ns: Some((self.probe_ns, after)),
+            mhz,
+            doubtful,
+        }
+    }
+}
+
+/// /proc/stat, its first line: user nice system idle iowait irq softirq steal.
+fn ticks(root: &ProcRoot) -> Ticks {
+    let text = std::fs::read_to_string(root.proc.join("stat")).unwrap_or_default();
+    let first = text.lines().next().unwrap_or("");
+    let fields: Vec<u64> = first
+        .split_ascii_whitespace()
+        .skip(1)
+        .map(|n| n.parse().unwrap_or(0))
+        .collect();
+    let field = |i: usize| fields.get(i).copied().unwrap_or(0);
+    Ticks {
+        busy: field(0) + field(1) + field(2) + field(5) + field(6),
+        steal: field(7),
+        all: (0..8).map(field).sum(),
+    }
+}
+
+/// Processor time of this process and of all that it started and waited for.
+fn own_cpu_ns() -> u64 {
+    let of = |who| crate::memory::cpu_time(who).unwrap_or(Duration::ZERO).as_nanos() as u64;
+    of(crate::memory::Whose::Ours) + of(crate::memory::Whose::Children)
+}
+
+/// Mean clock of the processors, where the machine tells one.
+fn mhz(root: &ProcRoot) -> Option<f64> {
+    let text = std::fs::read_to_string(root.proc.join("cpuinfo")).ok()?;
+    let clocks: Vec<f64> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("cpu MHz")?.split_once(':')?.1.trim().parse().ok())
+        .collect();
+    (!clocks.is_empty()).then(|| clocks.iter().sum::<f64>() / clocks.len() as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn somebody_elses_work_is_found_and_ours_is_not_counted() {
+        let root = ProcRoot::default();
+        let mut probe = Probe::new(None);
+        let before = Before::take(&root, &mut probe);
+        let began = now_ns();
+        while now_ns() - began < 400_000_000 {
+            std::hint::black_box(began);
+        }
+        let noise = before.compare(&root, &mut probe, 0);
+        assert!(noise.probe_ns.is_some_and(|(a, b)| a > 0.0 && b > 0.0));
+        // What this process did is not somebody else's: both together are no more than there is. (Ticks are 10 ms.)
+        let ours = (own_cpu_ns() - before.ours_ns) as f64 / (now_ns() - before.at_ns) as f64;
+        let processors = std::thread::available_parallelism().map_or(1, usize::from) as f64;
+        assert!(
+            noise.others_share.unwrap() + ours < processors + 0.3,
+            "{noise:?}, ours {ours}"
+        );
+    }
+
+    #[test]
+    fn a_slow_probe_makes_a_run_doubtful_with_the_reason() {
+        let root = ProcRoot::default();
+        let mut probe = Probe::new(None);
+        let before = Before::take(&root, &mut probe);
+        probe.best_ns /= 2.0;
+        let noise = before.compare(&root, &mut probe, 0);
+        assert!(
+            noise.doubtful.iter().any(|why| why.contains("fixed piece of work")),
+            "{noise:?}"
+        );
+    }
+}

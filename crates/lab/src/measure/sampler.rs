@@ -1,0 +1,260 @@
+//! Memory of a program over time: a thread that looks once a second, at little cost (page tables by the scanner, no smaps).
+
+use std::sync::mpsc::{channel, Receiver, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use mega_linux::look::{look, LookOptions};
+use mega_linux::proc::{buddyinfo, maps, smaps, status, ProcRoot};
+use mega_linux::process::family::Family;
+use mega_linux::scan::{choose, Preference, ScanRange, Scanner, REGION_BYTES};
+
+use crate::result::Series;
+
+/// Time between looks.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// Memory of all processes of a program at one moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// Resident. Pages that processes share count in each.
+    pub rss_bytes: u64,
+    /// Resident, shared pages divided among those who share them.
+    pub pss_bytes: u64,
+    /// Of the resident memory, in huge pages.
+    pub huge_bytes: u64,
+    /// Zero-filled base pages inside huge pages; none where contents cannot be read.
+    pub waste_bytes: Option<u64>,
+}
+
+enum Order {
+    Process(u32),
+    Figure(String, f64),
+    MemoryNow(Sender<Memory>),
+}
+
+/// The thread. Dropping it ends it.
+#[derive(Debug)]
+pub struct Sampler {
+    orders: Option<Sender<Order>>,
+    thread: Option<JoinHandle<Series>>,
+}
+
+impl Sampler {
+    /// Begins, on this processor.
+    #[must_use]
+    pub fn start(root: &ProcRoot, cpu: Option<usize>) -> Self {
+        let (orders, receive) = channel();
+        let root = root.clone();
+        let thread = std::thread::spawn(move || {
+            if let Some(cpu) = cpu {
+                let _ = crate::memory::pin_to_cpu(cpu);
+            }
+            Looking::new(root).run(&receive)
+        });
+        Self {
+            orders: Some(orders),
+            thread: Some(thread),
+        }
+    }
+
+    fn order(&self, order: Order) {
+        if let Some(orders) = &self.orders {
+            let _ = orders.send(order);
+        }
+    }
+
+    /// From now on looks at this process, too, and at its children.
+    pub fn process(&self, pid: i32) {
+        self.order(Order::Process(pid as u32));
+    }
+
+    /// A figure of the program's own, for the series.
+    pub fn figure(&self, name: &str, value: f64) {
+        self.order(Order::Figure(name.to_string(), value));
+    }
+
+    /// Looks now, closely: waste and PSS too. None when the thread is gone.
+    #[must_use]
+    pub fn memory_now(&self) -> Option<Memory> {
+        let (answer, answered) = channel();
+        self.order(Order::MemoryNow(answer));
+        answered.recv().ok()
+    }
+
+    /// Ends it and gives what it saw.
+    #[must_use]
+    pub fn finish(mut self) -> Series {
+        self.orders = None;
+        let thread = self.thread.take();
+        thread.and_then(|thread| thread.join().ok()).unwrap_or_default()
+    }
+}
+
+impl Drop for Sampler {
+    fn drop(&mut self) {
+        self.orders = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Looking {
+    root: ProcRoot,
+    scanner: Option<Box<dyn Scanner>>,
+    family: Family,
+    began: Instant,
+    series: Series,
+    /// The program's own figures since the last look: name, sum, number.
+    figures: Vec<(String, f64, f64)>,
+}
+
+impl Looking {
+    fn new(root: ProcRoot) -> Self {
+        Self {
+            root,
+            scanner: choose(Preference::Best).ok().map(|(scanner, _)| scanner),
+            family: Family::default(),
+            began: Instant::now(),
+            series: Series::default(),
+            figures: Vec::new(),
+        }
+    }
+
+    fn run(mut self, orders: &Receiver<Order>) -> Series {
+        let mut next = Instant::now() + EVERY;
+        loop {
+            match orders.recv_timeout(next.saturating_duration_since(Instant::now())) {
+                Ok(Order::Process(pid)) => self.family.add(pid),
+                Ok(Order::Figure(name, value)) => self.add_figure(name, value),
+                Ok(Order::MemoryNow(answer)) => {
+                    let _ = answer.send(self.closely());
+                }
+                Err(RecvTimeoutError::Disconnected) => return self.series,
+                Err(RecvTimeoutError::Timeout) => {
+                    self.sample();
+                    // A look that was late does not make the next ones hurry.
+                    next = (next + EVERY).max(Instant::now() + EVERY / 2);
+                }
+            }
+        }
+    }
+
+    fn add_figure(&mut self, name: String, value: f64) {
+        match self.figures.iter_mut().find(|(known, ..)| *known == name) {
+            Some((_, sum, count)) => {
+                *sum += value;
+                *count += 1.0;
+            }
+            None => self.figures.push((name, value, 1.0)),
+        }
+    }
+
+    fn pids(&mut self) -> Vec<u32> {
+        let _ = self.family.look(&self.root);
+        self.family.members().map(|member| member.pid).collect()
+    }
+
+    fn sample(&mut self) {
+        let pids = self.pids();
+        let mut row: Vec<(String, f64)> = Vec::new();
+        if !pids.is_empty() {
+            let rss = pids
+                .iter()
+                .filter_map(|pid| status::read(&self.root, *pid).ok()?.memory.rss_bytes)
+                .sum::<u64>();
+            let huge = pids.iter().map(|pid| self.huge_bytes(*pid)).sum::<u64>();
+            row.push(("rss_bytes".to_string(), rss as f64));
+            row.push(("huge_bytes".to_string(), huge as f64));
+        }
+        if let Ok(free) = buddyinfo::read(&self.root) {
+            row.push(("free_blocks".to_string(), free.free_blocks().0 as f64));
+        }
+        row.extend(self.figures.drain(..).map(|(name, sum, count)| (name, sum / count)));
+        self.series.seconds.push(self.began.elapsed().as_secs_f64());
+        let rows = self.series.seconds.len();
+        for (name, value) in row {
+            let column = self.series.columns.entry(name).or_default();
+            column.resize(rows - 1, None);
+            column.push(Some(value));
+        }
+        for column in self.series.columns.values_mut() {
+            column.resize(rows, None);
+        }
+    }
+
+    /// Memory in huge pages, by page tables. A process that is ending has none.
+    fn huge_bytes(&mut self, pid: u32) -> u64 {
+        let (Some(scanner), Ok(mappings)) = (self.scanner.as_mut(), maps::read(&self.root, pid)) else {
+            return 0;
+        };
+        let whole = |start: u64, end: u64| (start.next_multiple_of(REGION_BYTES), end / REGION_BYTES * REGION_BYTES);
+        let ranges: Vec<ScanRange> = mappings
+            .iter()
+            .filter(|mapping| mapping.inode == 0)
+            .map(|mapping| whole(mapping.start, mapping.end))
+            .filter(|(start, end)| start < end)
+            .map(|(start, end)| ScanRange {
+                start,
+                end,
+                young: false,
+            })
+            .collect();
+        let mut regions = Vec::new();
+        match scanner.scan(pid as i32, &ranges, &mut regions) {
+            Ok(_) => regions.iter().filter(|region| region.is_huge()).count() as u64 * REGION_BYTES,
+            Err(_) => 0,
+        }
+    }
+
+    fn closely(&mut self) -> Memory {
+        let mut all = Memory::default();
+        for pid in self.pids() {
+            let pss = smaps::read_rollup(&self.root, pid)
+                .ok()
+                .and_then(|usage| usage.pss_bytes);
+            all.pss_bytes += pss.unwrap_or(0);
+            let Some(scanner) = self.scanner.as_mut() else { continue };
+            let Ok(seen) = look(&self.root, scanner.as_mut(), pid, &LookOptions::default()) else {
+                continue;
+            };
+            all.rss_bytes += seen.total.rss_bytes;
+            all.huge_bytes += seen.total.huge_bytes;
+            all.waste_bytes = match (all.waste_bytes, seen.total.waste_bytes) {
+                (None, None) => None,
+                (a, b) => Some(a.unwrap_or(0) + b.unwrap_or(0)),
+            };
+        }
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_and_figures_of_a_process_come_out_on_one_time_axis() {
+        let memory = crate::memory::Mapping::new(64 << 20).unwrap();
+        memory
+            .words()
+            .iter()
+            .step_by(512)
+            .for_each(|w| w.store(1, std::sync::atomic::Ordering::Relaxed));
+        let sampler = Sampler::start(&ProcRoot::default(), None);
+        sampler.process(std::process::id() as i32);
+        sampler.figure("ops_per_s", 2.0);
+        sampler.figure("ops_per_s", 4.0);
+        // Two looks, however late they come on a busy machine.
+        std::thread::sleep(EVERY * 5);
+        let series = sampler.finish();
+        assert!(series.seconds.len() >= 2, "{series:?}");
+        assert!(series
+            .columns
+            .values()
+            .all(|column| column.len() == series.seconds.len()));
+        assert_eq!(series.columns["ops_per_s"][..2], [Some(3.0), None]);
+        assert!(series.columns["rss_bytes"][0].unwrap() >= (64 << 20) as f64);
+    }
+}

@@ -1,0 +1,85 @@
+//! What a run's memory and rates come to, in single figures.
+
+use std::collections::BTreeMap;
+
+use crate::result::{Better, Metric, Series, Unit};
+
+/// The metrics of memory and of the settled rate.
+#[must_use]
+pub fn metrics() -> Vec<Metric> {
+    vec![
+        Metric::new("settled_per_s", "settled operations/s", Unit::PerSecond, Better::Higher),
+        Metric::new("rss_bytes", "resident", Unit::Bytes, Better::Lower),
+        Metric::new(
+            "pss_bytes",
+            "resident, shared pages divided",
+            Unit::Bytes,
+            Better::Lower,
+        ),
+        Metric::new("huge_bytes", "in huge pages", Unit::Bytes, Better::Neither),
+        Metric::new("waste_bytes", "wasted in huge pages", Unit::Bytes, Better::Lower),
+        Metric::new("peak_rss_bytes", "resident at most", Unit::Bytes, Better::Lower),
+        Metric::new("peak_huge_bytes", "in huge pages at most", Unit::Bytes, Better::Neither),
+        Metric::new(
+            "free_blocks",
+            "free 2 MB blocks at the end",
+            Unit::Count,
+            Better::Higher,
+        ),
+    ]
+}
+
+/// Part of the samples, at the end, that counts as settled.
+const SETTLED_PART: usize = 3;
+
+/// The program's rate once it has settled: the median of the last third of what it reported.
+#[must_use]
+pub fn settled(series: &Series) -> Option<f64> {
+    let rates: Vec<f64> = series.columns.get("ops_per_s")?.iter().copied().flatten().collect();
+    crate::stats::median(&rates[rates.len() - rates.len().div_ceil(SETTLED_PART)..])
+}
+
+/// The largest values of a series, and the last number of free blocks.
+#[must_use]
+pub fn at_most(series: &Series) -> BTreeMap<String, f64> {
+    let mut values = BTreeMap::new();
+    let column = |name: &str| series.columns.get(name).into_iter().flatten().copied().flatten();
+    for (column_name, name) in [("rss_bytes", "peak_rss_bytes"), ("huge_bytes", "peak_huge_bytes")] {
+        if let Some(most) = column(column_name).reduce(f64::max) {
+            values.insert(name.to_string(), most);
+        }
+    }
+    if let Some(last) = column("free_blocks").last() {
+        values.insert("free_blocks".to_string(), last);
+    }
+    values
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn series(name: &str, values: &[Option<f64>]) -> Series {
+        Series {
+            seconds: (0..values.len()).map(|i| i as f64).collect(),
+            columns: BTreeMap::from([(name.to_string(), values.to_vec())]),
+        }
+    }
+
+    #[test]
+    fn the_settled_rate_is_that_of_the_last_third() {
+        let rates = [1.0, 1.0, 1.0, 1.0, 7.0, 9.0].map(Some);
+        assert_eq!(settled(&series("ops_per_s", &rates)), Some(8.0));
+        assert_eq!(settled(&series("ops_per_s", &[Some(4.0), None])), Some(4.0));
+        assert_eq!(settled(&series("ops_per_s", &[])), None);
+        assert_eq!(settled(&series("rss_bytes", &rates)), None);
+    }
+
+    #[test]
+    fn the_most_memory_and_the_last_free_blocks_are_kept() {
+        let rss = at_most(&series("rss_bytes", &[Some(3.0), None, Some(9.0), Some(5.0)]));
+        assert_eq!(rss, BTreeMap::from([("peak_rss_bytes".to_string(), 9.0)]));
+        let free = at_most(&series("free_blocks", &[Some(3.0), Some(2.0), None]));
+        assert_eq!(free, BTreeMap::from([("free_blocks".to_string(), 2.0)]));
+    }
+}

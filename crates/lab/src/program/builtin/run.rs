@@ -1,0 +1,175 @@
+//! All processes of one run: what they say, when they are to give up, how they ended.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::sync::mpsc::{channel, Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::super::{Launch, ProgramError, Watch};
+use super::instance::{Instance, Said};
+use super::Builtin;
+
+/// Between two looks at the deadline and at whether the user wants to stop.
+pub(super) const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// What is known of all processes of one run.
+pub(super) struct Run<'a> {
+    name: &'a str,
+    launch: &'a Launch,
+    limit_s: u64,
+    instances: Vec<Instance>,
+    lines: Receiver<Said>,
+}
+
+/// Exit status of a workload that found its memory wrong.
+const CORRUPT: i32 = 3;
+
+fn in_words(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("status {code}"),
+        (None, Some(signal)) => format!("signal {signal}"),
+        _ => status.to_string(),
+    }
+}
+
+impl<'a> Run<'a> {
+    /// Starts all processes; none of them begins.
+    pub fn start(program: &'a Builtin, launch: &'a Launch) -> Result<Self, ProgramError> {
+        let (said, lines) = channel();
+        let start = |i| Instance::start(program, i, launch, said.clone());
+        let left = launch.deadline.saturating_duration_since(Instant::now());
+        Ok(Self {
+            name: &program.name,
+            launch,
+            limit_s: left.as_secs_f64().ceil() as u64,
+            instances: (0..program.instances).map(start).collect::<Result<_, _>>()?,
+            lines,
+        })
+    }
+
+    /// Tells the watcher of each process before any of them begins.
+    pub fn wait_for_births(&mut self, watch: &mut dyn Watch) -> Result<(), ProgramError> {
+        for i in 0..self.instances.len() {
+            let born = self.wait_for("born", i, watch)?;
+            let pid = born["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());
+            watch.process(pid.ok_or_else(|| self.nonsense(&born.to_string()))?)?;
+        }
+        Ok(())
+    }
+
+    /// The results of all.
+    pub fn results(&self) -> impl Iterator<Item = &Value> {
+        self.instances.iter().filter_map(|i| i.events.get("result"))
+    }
+
+    fn nonsense(&self, line: &str) -> ProgramError {
+        let start: String = line.chars().take(200).collect();
+        ProgramError::NoFigure {
+            program: self.name.to_string(),
+            why: format!("it said {start:?} where an event was expected"),
+        }
+    }
+
+    pub fn say_to_all(&mut self, command: &str) -> Result<(), ProgramError> {
+        self.instances.iter_mut().for_each(|instance| instance.say(command));
+        self.launch.check(self.name, self.limit_s)
+    }
+
+    /// Takes what comes next, for at most [`LOOK_EVERY`], and looks whether it is time to give up.
+    fn step(&mut self, watch: &mut dyn Watch) -> Result<(), ProgramError> {
+        self.launch.check(self.name, self.limit_s)?;
+        let (i, line) = match self.lines.recv_timeout(LOOK_EVERY) {
+            Ok(said) => said,
+            Err(RecvTimeoutError::Timeout) => return Ok(()),
+            Err(RecvTimeoutError::Disconnected) => {
+                // All outputs have ended; what is left is waiting for the processes.
+                std::thread::sleep(Duration::from_millis(1));
+                return Ok(());
+            }
+        };
+        let Some(line) = line else {
+            self.instances[i].silent = true;
+            return Ok(());
+        };
+        let event = serde_json::from_str::<Value>(&line).map_err(|_| self.nonsense(&line))?;
+        let name = event["event"].as_str().ok_or_else(|| self.nonsense(&line))?.to_string();
+        match name.as_str() {
+            "report" => {
+                if let Some(rate) = event["ops_per_s"].as_f64() {
+                    self.instances[i].ops_per_s = rate;
+                    watch.figure("ops_per_s", self.instances.iter().map(|i| i.ops_per_s).sum());
+                }
+            }
+            "phase" if i == 0 => watch.phase(event["name"].as_str().unwrap_or_default()),
+            _ => {}
+        }
+        self.instances[i].events.insert(name, event);
+        Ok(())
+    }
+
+    /// Waits for an event of process `i`.
+    fn wait_for(&mut self, name: &str, i: usize, watch: &mut dyn Watch) -> Result<Value, ProgramError> {
+        loop {
+            if let Some(event) = self.instances[i].events.get(name) {
+                return Ok(event.clone());
+            }
+            self.step(watch)?;
+            self.look_for_ends(name)?;
+        }
+    }
+
+    pub fn wait_for_all(&mut self, name: &str, watch: &mut dyn Watch) -> Result<(), ProgramError> {
+        (0..self.instances.len()).try_for_each(|i| self.wait_for(name, i, watch).map(|_| ()))
+    }
+
+    /// An error when a process has ended that has not yet said `expected`.
+    fn look_for_ends(&mut self, expected: &str) -> Result<(), ProgramError> {
+        for i in 0..self.instances.len() {
+            let instance = &mut self.instances[i];
+            // Its last lines may come after its end.
+            if instance.silent && !instance.events.contains_key(expected) {
+                if let Some(status) = instance.status()? {
+                    self.judge(i, status)?;
+                    return Err(ProgramError::NoFigure {
+                        program: self.name.to_string(),
+                        why: format!("it ended without its {expected} event"),
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until all have ended well.
+    pub fn wait_for_ends(&mut self, watch: &mut dyn Watch) -> Result<(), ProgramError> {
+        for i in 0..self.instances.len() {
+            let status = loop {
+                if let Some(status) = self.instances[i].status()? {
+                    break status;
+                }
+                self.step(watch)?;
+            };
+            self.judge(i, status)?;
+        }
+        Ok(())
+    }
+
+    /// What an exit status means.
+    fn judge(&self, i: usize, status: ExitStatus) -> Result<(), ProgramError> {
+        if status.success() {
+            return Ok(());
+        }
+        let said = self.instances[i].last_words();
+        let program = self.name.to_string();
+        Err(match status.code() {
+            Some(CORRUPT) => ProgramError::Wrong { program, why: said },
+            _ => ProgramError::Ended {
+                program,
+                status: in_words(status),
+                said,
+            },
+        })
+    }
+}

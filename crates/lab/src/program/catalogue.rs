@@ -1,0 +1,259 @@
+//! Every program that an experiment can run, by name: the built-in workloads and the real programs.
+
+use super::batch::Batch;
+use super::builtin::{builtin, Builtin};
+use super::mariadb::MariaDb;
+use super::memcached::Memcached;
+use super::redis::Redis;
+use super::sqlite::Sqlite;
+use super::Program;
+
+/// A program that can be made in any size.
+#[derive(Debug, Clone, Copy)]
+pub struct Entry {
+    /// Its name, which is that of the program it makes.
+    pub name: &'static str,
+    /// A line of help.
+    pub help: &'static str,
+    /// Makes it. 1 is the size in the paper, or one that suits 16 GB where there is no paper.
+    pub make: fn(scale: f64) -> Box<dyn Program>,
+}
+
+/// All of them, in the order in which they are listed.
+#[must_use]
+pub fn catalogue() -> &'static [Entry] {
+    CATALOGUE
+}
+
+/// The entry of this name.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static Entry> {
+    CATALOGUE.iter().find(|entry| entry.name == name)
+}
+
+/// A built-in workload with options, in so many processes.
+///
+/// # Panics
+/// When the workload does not take the options; a test makes every entry.
+fn workload_of(name: &str, options: &[(&str, String)], instances: usize) -> Builtin {
+    let options: Vec<(&str, &str)> = options.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    builtin(name, &options, instances).unwrap_or_else(|e| panic!("{name}: {e}"))
+}
+
+fn workload(name: &str, options: &[(&str, String)], instances: usize) -> Box<dyn Program> {
+    Box::new(workload_of(name, options, instances))
+}
+
+fn renamed(program: Builtin, name: &str) -> Box<dyn Program> {
+    let name = name.to_string();
+    Box::new(Builtin { name, ..program })
+}
+
+/// So many of these mebibytes, at least a few regions.
+fn mib(full: f64, scale: f64) -> String {
+    format!("{:.0}", (full * scale).max(16.0))
+}
+
+/// Time to serve: enough for scans, promotions and a settled part.
+fn serve() -> (&'static str, String) {
+    ("seconds", "60".to_string())
+}
+
+const CATALOGUE: &[Entry] = &[
+    Entry {
+        name: "gups",
+        help: "random updates of 8 GB of 64-bit integers",
+        make: |scale| {
+            workload(
+                "gups",
+                &[("mib", mib(8192.0, scale)), serve(), ("check", String::new())],
+                1,
+            )
+        },
+    },
+    Entry {
+        name: "touch",
+        help: "first touch of 4 GB, page by page",
+        make: |scale| workload("touch", &[("mib", mib(4096.0, scale))], 1),
+    },
+    Entry {
+        name: "chunks",
+        help: "twice 6 GB in chunks of 32 MB, a sixth used (MEGA, table 4)",
+        make: |scale| workload("chunks", &[("mib", mib(6144.0, scale)), serve()], 2),
+    },
+    Entry {
+        name: "churn",
+        help: "8 GB allocated, iterated over and freed, 10 times (MEGA, table 5)",
+        make: |scale| workload("churn", &[("mib", mib(8192.0, scale)), ("times", "10".into())], 1),
+    },
+    Entry {
+        name: "stride",
+        help: "6 GB in steps of 32 KB, shifted by 8 bytes (MEGA, table 6)",
+        make: |scale| workload("stride", &[("mib", mib(6144.0, scale)), ("times", "2".into())], 1),
+    },
+    Entry {
+        name: "sizes",
+        help: "objects of 8 KB to 128 MB, 10 GB of each (MEGA, figure 1)",
+        make: |scale| workload("sizes", &[("mib", mib(10240.0, scale))], 1),
+    },
+    Entry {
+        name: "holes",
+        help: "12 GB, half of it freed in pieces of 1 MB (MEGA, figure 2)",
+        make: |scale| workload("holes", &[("mib", mib(12288.0, scale)), serve()], 1),
+    },
+    Entry {
+        name: "kv",
+        help: "a hash table of 4 GB with Zipf keys: reads, inserts, deletes",
+        make: |scale| workload("kv", &[("mib", mib(4096.0, scale)), serve()], 1),
+    },
+    Entry {
+        name: "graph",
+        help: "page rank on a generated graph",
+        make: |scale| {
+            // A power of two, the nearest below: 2^24 vertices and 16 times as many edges take about 1.5 GB.
+            let power = (24.0 + scale.log2()).floor().clamp(16.0, 28.0);
+            workload("graph", &[("scale", power.to_string()), ("iterations", "10".into())], 1)
+        },
+    },
+    Entry {
+        name: "btree",
+        help: "inserts and lookups in a B-tree of 4 GB",
+        make: |scale| workload("btree", &[("mib", mib(4096.0, scale)), serve()], 1),
+    },
+    Entry {
+        name: "compute",
+        help: "a computation that stays in the caches",
+        make: |scale| {
+            workload(
+                "compute",
+                &[("passes", format!("{:.0}", (20_000.0 * scale).max(100.0)))],
+                1,
+            )
+        },
+    },
+    Entry {
+        name: "store",
+        help: "a store: 2 GB dense and hot, 4 GB of which a scattered sixth is used",
+        make: |scale| {
+            let sizes = [
+                ("dense-mib", mib(2048.0, scale)),
+                ("sparse-mib", mib(4096.0, scale)),
+                serve(),
+            ];
+            workload("store", &sizes, 1)
+        },
+    },
+    Entry {
+        name: "demo",
+        help: "the store, smaller and shorter: 1 GB dense, 3 GB of which a sixth is used",
+        make: |scale| {
+            let seconds = ("seconds", "30".to_string());
+            let sizes = [
+                ("dense-mib", mib(1024.0, scale)),
+                ("sparse-mib", mib(3072.0, scale)),
+                seconds,
+            ];
+            renamed(workload_of("store", &sizes, 1), "demo")
+        },
+    },
+    Entry {
+        name: "sparse",
+        help: "a scattered sixth of 6 GB, held",
+        make: |scale| workload("sparse", &[("mib", mib(6144.0, scale)), serve()], 1),
+    },
+    Entry {
+        name: "redis-set",
+        help: "2 M sets of 4 KB into an empty Redis (MEGA, tables 1 and 2)",
+        make: |scale| Box::new(Redis::set(scale)),
+    },
+    Entry {
+        name: "redis-hset",
+        help: "2 M hsets of 4 KB, three quarters removed, the rest read (MEGA, table 3)",
+        make: |scale| Box::new(Redis::hset(scale)),
+    },
+    Entry {
+        name: "redis-cold",
+        help: "1 M sets of 4 KB into an empty Redis (LRBHPS, table 2)",
+        make: |scale| Box::new(Redis::cold(scale)),
+    },
+    Entry {
+        name: "redis-warm",
+        help: "gets and sets of 4 KB, 5:5, in a loaded Redis (LRBHPS, table 3)",
+        make: |scale| Box::new(Redis::warm(scale)),
+    },
+    Entry {
+        name: "redis-del-50",
+        help: "1.4 M sets of 8 KB, half of them deleted at random (LRBHPS, table 4)",
+        make: |scale| Box::new(Redis::del_50(scale)),
+    },
+    Entry {
+        name: "redis-del-70",
+        help: "1.4 M sets of 8 KB, 70 % of them deleted at random (LRBHPS, table 4)",
+        make: |scale| Box::new(Redis::del_70(scale)),
+    },
+    Entry {
+        name: "redis-range-xl",
+        help: "20 k sets of 256 B to 1 MB (LRBHPS, table 4)",
+        make: |scale| Box::new(Redis::range_xl(scale)),
+    },
+    Entry {
+        name: "redis-range-s",
+        help: "5 M sets of 256 B to 16 KB: 47 GB at scale 1 (LRBHPS, table 4)",
+        make: |scale| Box::new(Redis::range_s(scale)),
+    },
+    Entry {
+        name: "redis-2m",
+        help: "40 k sets of 2 MB by 50 clients: 84 GB at scale 1 (MEGA, tables 9 and 10)",
+        make: |scale| Box::new(Redis::big(scale)),
+    },
+    Entry {
+        name: "memcached",
+        help: "gets and sets of 4 KB, 9:1, by a Zipf law, in a loaded memcached",
+        make: |scale| Box::new(Memcached::zipf(scale)),
+    },
+    Entry {
+        name: "mariadb",
+        help: "sysbench oltp_read_only on MariaDB, 30 M rows (MEGA, table 8)",
+        make: |scale| Box::new(MariaDb::read_only(scale)),
+    },
+    Entry {
+        name: "sqlite",
+        help: "a database in memory: filled, indexed, joined, updated",
+        make: |scale| Box::new(Sqlite::in_memory(scale)),
+    },
+    Entry {
+        name: "gcc",
+        help: "compiles a generated file; huge pages do little for it",
+        make: |scale| Box::new(Batch::gcc(scale)),
+    },
+    Entry {
+        name: "zstd",
+        help: "compresses generated data; huge pages do little for it",
+        make: |scale| Box::new(Batch::zstd(scale)),
+    },
+    Entry {
+        name: "python",
+        help: "a loop in Python; huge pages do little for it",
+        make: |scale| Box::new(Batch::python(scale)),
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_program_has_the_name_by_which_it_is_found_and_knows_what_it_needs() {
+        for entry in catalogue() {
+            let program = (entry.make)(0.01);
+            assert_eq!(program.name(), entry.name);
+            assert!(std::ptr::eq(find(entry.name).unwrap(), entry));
+            assert!(!program.metrics().is_empty() && !program.describe().is_empty());
+            assert!(program.metrics().iter().any(|metric| metric.main));
+            assert!(program.needs().memory_bytes > 0 && program.seconds() > 0.0);
+            assert!((entry.make)(1.0).needs().memory_bytes >= program.needs().memory_bytes);
+            assert!(entry.help.len() <= 80, "{}", entry.name);
+        }
+        assert!(find("no-such-program").is_none());
+    }
+}

@@ -1,0 +1,50 @@
+//! Figures as inline SVG: small, without a library, and in the colours of the page around them.
+//!
+//! ```text
+//!   bars        medians with their intervals        published   the paper's figure beside ours
+//!   series      figures over time                   quantiles   latency distributions, to the last nine
+//!   svg         elements, escaping, fitting text    axis        ticks at round numbers
+//! ```
+//!
+//! Every figure is [`WIDTH`] units wide, so that text is readable when a phone shows it at 320 pixels. A variant has the
+//! same colour everywhere: class `v0` to `v8`, whose colours the page sets for light and dark.
+
+pub mod axis;
+pub mod bars;
+pub mod published;
+pub mod quantiles;
+pub mod series;
+pub mod svg;
+
+mod lines;
+
+use super::scale::{ratio_text, value_text};
+use crate::result::Unit;
+
+/// Width of every figure, in units of its viewBox.
+pub const WIDTH: f64 = 400.0;
+
+/// Number of colours; more variants begin again.
+pub const COLOURS: usize = 9;
+
+/// The class of a variant's colour.
+#[must_use]
+pub fn colour(variant: usize) -> String {
+    format!("v{}", variant % COLOURS)
+}
+
+/// A value as a page shows it: `950 µs`, `1.30×`.
+#[must_use]
+pub fn shown(unit: Unit, value: f64) -> String {
+    match unit {
+        Unit::Ns => value_text(unit, value).replace(" us", " µs"),
+        Unit::Ratio => ratio(value),
+        _ => value_text(unit, value),
+    }
+}
+
+/// A ratio as a page shows it: `1.30×`.
+#[must_use]
+pub fn ratio(value: f64) -> String {
+    ratio_text(value).replace('x', "×")
+}

@@ -1,0 +1,294 @@
+//! What an experiment leaves behind: every run with its figures, where it was measured, and how. This is the format of
+//! `result.json`; the report and the comparison are drawn from it and from nothing else.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// The version of this format.
+pub const SCHEMA: u32 = 1;
+
+/// One experiment, as it was run once.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Record {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// Always `bench`.
+    pub kind: String,
+    /// Which experiment.
+    pub experiment: About,
+    /// Where it ran.
+    pub machine: Machine,
+    /// How it ran.
+    pub settings: Settings,
+    /// What was measured, in the order in which it is shown.
+    pub metrics: Vec<Metric>,
+    /// What was run: workloads under conditions.
+    pub cases: Vec<Case>,
+    /// How memory was managed, in the order in which they ran. The first is what the others are compared with.
+    pub variants: Vec<VariantInfo>,
+    /// Every run, in the order in which they ran.
+    pub runs: Vec<Run>,
+    /// What the paper found.
+    pub published: Vec<Published>,
+    /// The experiment was ended before its last run, by whom or what.
+    pub ended_early: Option<String>,
+}
+
+/// Which experiment.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct About {
+    /// Its name: `mega-table3`.
+    pub name: String,
+    /// A line.
+    pub title: String,
+    /// The question that it answers, in a sentence.
+    pub question: String,
+    /// Paper and table or figure: `MEGA (SYSTOR'19), Table 3`.
+    pub source: Option<String>,
+    /// The paper's size and ours, in words, with the factor.
+    pub scale: Option<String>,
+    /// What is different here from the paper, in one sentence.
+    pub differs: Option<String>,
+}
+
+/// Where it ran. Nothing of it names the machine.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Machine {
+    /// Kernel release.
+    pub kernel: String,
+    /// Processor model.
+    pub processor: String,
+    /// Number of processors.
+    pub processors: usize,
+    /// Main memory.
+    pub memory_bytes: u64,
+    /// Under a hypervisor.
+    pub virtual_machine: bool,
+    /// Settings of THP before the experiment: file name and value.
+    pub thp: BTreeMap<String, String>,
+    /// Operating system, by /etc/os-release.
+    pub system: String,
+}
+
+/// How it ran.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    /// Version of mega.
+    pub version: String,
+    /// Commit it was built from, when known; `+` at its end: with changes.
+    pub commit: Option<String>,
+    /// When it began, seconds since 1970, UTC.
+    pub began_unix_s: u64,
+    /// How long it took.
+    pub seconds: f64,
+    /// Rounds: each runs every variant of every case once, in alternation.
+    pub rounds: usize,
+    /// Seed of everything random.
+    pub seed: u64,
+    /// Processor of the program; clients, manager and sampler have the others. `None`: not pinned.
+    pub program_cpu: Option<usize>,
+    /// The command line that repeats it.
+    pub command: String,
+}
+
+/// Which way is good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Better {
+    /// More is better: throughput.
+    Higher,
+    /// Less is better: time, memory.
+    Lower,
+    /// Neither: huge pages, counters.
+    Neither,
+}
+
+/// What a value is counted in. Values are stored in the base unit; people see them scaled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Unit {
+    /// Nanoseconds.
+    Ns,
+    /// Bytes.
+    Bytes,
+    /// Operations in a second.
+    PerSecond,
+    /// A number of things.
+    Count,
+    /// 0 to 1.
+    Share,
+    /// A plain ratio.
+    Ratio,
+}
+
+/// One thing that is measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Metric {
+    /// Its name in [`Run::values`]: `ops_per_s`, `rss_bytes`, `fault_p99_ns`.
+    pub name: String,
+    /// What people read: `operations/s`.
+    pub label: String,
+    /// What it is counted in.
+    pub unit: Unit,
+    /// Which way is good.
+    pub better: Better,
+    /// Shown in the table on the terminal and compared; the others are in the report's details.
+    pub main: bool,
+}
+
+/// A workload under a condition.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Case {
+    /// Short name, unique in the record: `redis-del-50`.
+    pub name: String,
+    /// What runs, as a command line or in words.
+    pub program: String,
+    /// The state of the machine: `unfragmented`, `fragmented 90%`, `limit 4G`.
+    pub condition: String,
+}
+
+/// How memory is managed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VariantInfo {
+    /// As on the command line: `mega:uprom=30%`.
+    pub name: String,
+    /// What it does, in words.
+    pub about: String,
+    /// Settings it makes: file and value.
+    pub knobs: BTreeMap<String, String>,
+}
+
+/// One run of one variant of one case.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Run {
+    /// Index into [`Record::cases`].
+    pub case: usize,
+    /// Index into [`Record::variants`].
+    pub variant: usize,
+    /// From 0.
+    pub round: usize,
+    /// Seconds since the experiment began.
+    pub began_s: f64,
+    /// How long it took.
+    pub seconds: f64,
+    /// How it went.
+    pub outcome: Outcome,
+    /// Figures by metric name, in the metric's base unit. What could not be had is not there.
+    pub values: BTreeMap<String, f64>,
+    /// Figures over time.
+    pub series: Series,
+    /// What began when, seconds since the run began: `fill`, `serve`.
+    pub phases: Vec<(f64, String)>,
+    /// Latency distributions by name: `fault`, `request`.
+    pub distributions: BTreeMap<String, Distribution>,
+    /// How quiet the machine was.
+    pub noise: Noise,
+}
+
+/// How a run went.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "how", content = "why")]
+pub enum Outcome {
+    /// To its end, and its program found its memory right.
+    Done,
+    /// It was not: why, in one line.
+    Failed(String),
+    /// It could not be run here: why, in one line.
+    Skipped(String),
+}
+
+/// Figures over time: one time axis, a column for each figure.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Series {
+    /// Seconds since the run began, ascending.
+    pub seconds: Vec<f64>,
+    /// By name (`rss_bytes`, `huge_bytes`, `ops_per_s`, `free_blocks`), as long as `seconds`; `None` where it could not be read.
+    pub columns: BTreeMap<String, Vec<Option<f64>>>,
+}
+
+/// A latency distribution.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Distribution {
+    /// Number of values.
+    pub count: u64,
+    /// Mean in ns.
+    pub mean_ns: f64,
+    /// Quantile (0 to 1) and value in ns, ascending; the last is the largest value, at 1.
+    pub quantiles: Vec<(f64, f64)>,
+}
+
+/// How quiet the machine was during a run.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Noise {
+    /// Share of processor time that the hypervisor kept from us.
+    pub steal_share: Option<f64>,
+    /// Processor time of everybody who had no part in the run, as a share of one processor.
+    pub others_share: Option<f64>,
+    /// Time of a fixed piece of work on the program's processor, before and after the run.
+    pub probe_ns: Option<(f64, f64)>,
+    /// Clock in MHz before and after, where the machine tells.
+    pub mhz: Option<(f64, f64)>,
+    /// Why this run is doubtful, a line each; empty: it is not.
+    pub doubtful: Vec<String>,
+}
+
+/// A figure from a paper.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Published {
+    /// Name of a case of ours, or `None` for all.
+    pub case: Option<String>,
+    /// The paper's name of the system: `Linux THP`, `Ingens`.
+    pub system: String,
+    /// The variant of ours that corresponds, when there is one.
+    pub variant: Option<String>,
+    /// Metric name.
+    pub metric: String,
+    /// In the metric's base unit.
+    pub value: f64,
+    /// Where it stands: `Table 3`, `section 5.2`.
+    pub place: String,
+}
+
+impl Metric {
+    /// One that is not a main one.
+    #[must_use]
+    pub fn new(name: impl Into<String>, label: impl Into<String>, unit: Unit, better: Better) -> Self {
+        Self {
+            name: name.into(),
+            label: label.into(),
+            unit,
+            better,
+            main: false,
+        }
+    }
+}
+
+impl Record {
+    /// The values of a metric in the runs of a variant of a case that were done, with their rounds, by round.
+    #[must_use]
+    pub fn values(&self, case: usize, variant: usize, metric: &str) -> Vec<(usize, f64)> {
+        let done = |run: &&Run| run.case == case && run.variant == variant && run.outcome == Outcome::Done;
+        let value = |run: &Run| Some((run.round, *run.values.get(metric)?));
+        let mut values: Vec<_> = self.runs.iter().filter(done).filter_map(value).collect();
+        values.sort_by_key(|(round, _)| *round);
+        values
+    }
+
+    /// The metrics that are shown first.
+    pub fn main_metrics(&self) -> impl Iterator<Item = &Metric> {
+        self.metrics.iter().filter(|metric| metric.main)
+    }
+}

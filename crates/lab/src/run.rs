@@ -1,0 +1,459 @@
+//! Running an experiment: rounds of variants in alternation, each run prepared, watched and cleaned up in the same way.
+//!
+//! ```text
+//! for each round, for each case, for each variant:
+//!    room? ─► condition ─► warm memory ─► settings ─► how quiet? ─► program.run ─► how quiet? ─► settings back
+//!                                                          │
+//!                                                          └ watched: manager attached, memory sampled, phases marked
+//! ```
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mega_linux::knobs::Knobs;
+use mega_linux::proc::{meminfo, ProcRoot};
+
+use crate::condition::{Condition, Kept};
+use crate::measure::counters::{self, Counters, KernelThreads};
+use crate::measure::faults::{self, Watched};
+use crate::measure::manager::{self, Manager};
+use crate::measure::noise::{Before, Probe};
+use crate::measure::sampler::{Memory, Sampler};
+use crate::measure::summary;
+use crate::program::{Figures, Launch, Program, ProgramError, Watch};
+use crate::result::{Case, Metric, Noise, Outcome, Record, Run, Series};
+use crate::variant::Variant;
+use crate::warm::{KeepWarm, Takers};
+
+/// A program under a condition.
+#[derive(Debug)]
+pub struct CasePlan {
+    /// Short name, unique in the plan.
+    pub name: String,
+    /// What runs.
+    pub program: Box<dyn Program>,
+    /// The state of the machine.
+    pub condition: Condition,
+}
+
+/// What to run.
+#[derive(Debug)]
+pub struct Plan {
+    /// Programs under conditions.
+    pub cases: Vec<CasePlan>,
+    /// How memory is managed; the first is what the others are compared with.
+    pub variants: Vec<Variant>,
+    /// More options for every manager: `--interval 1s`.
+    pub manager_options: Vec<String>,
+    /// Keep memory warm for the program. Not where free blocks are what is measured: the stock holds them.
+    pub warm: bool,
+    /// Measure page fault latency by the kernel's tracepoints.
+    pub faults: bool,
+    /// Metrics that are shown first, by name.
+    pub main: Vec<String>,
+}
+
+/// How to run it.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The `mega` program.
+    pub mega: PathBuf,
+    /// Where the state of managers and settings is kept: /run/mega.
+    pub state: PathBuf,
+    /// Rounds.
+    pub rounds: usize,
+    /// Seed of everything random.
+    pub seed: u64,
+    /// Processor of the program.
+    pub program_cpu: Option<usize>,
+    /// Processor of clients, manager and sampler.
+    pub client_cpu: Option<usize>,
+    /// Set to stop after what is running.
+    pub stop: Arc<AtomicBool>,
+}
+
+/// What goes on, for whoever shows it.
+#[derive(Debug)]
+pub enum Progress<'a> {
+    /// A run begins: its number from 0, of so many.
+    Begins {
+        /// Number of this run.
+        number: usize,
+        /// Of so many.
+        of: usize,
+        /// Its case.
+        case: &'a str,
+        /// Its variant.
+        variant: String,
+        /// Its round, from 0.
+        round: usize,
+    },
+    /// Something new begins in it.
+    Phase(&'a str),
+    /// It ended; the record so far.
+    Ended(&'a Record),
+}
+
+/// Memory that is left to everybody else.
+const RESERVE_BYTES: u64 = 1 << 30;
+/// A run may take so many times what it is expected to, and a minute.
+const PATIENCE: f64 = 4.0;
+
+impl Plan {
+    /// Everything that is measured, once each; the main ones marked, in their order first.
+    #[must_use]
+    pub fn metrics(&self) -> Vec<Metric> {
+        let mut all: Vec<Metric> = Vec::new();
+        let own = self.cases.iter().flat_map(|case| case.program.metrics());
+        let around = summary::metrics()
+            .into_iter()
+            .chain(faults::metrics())
+            .chain(manager::metrics())
+            .chain(counters::metrics());
+        for mut metric in own.chain(around) {
+            if all.iter().all(|known| known.name != metric.name) {
+                metric.main = self.main.contains(&metric.name);
+                all.push(metric);
+            }
+        }
+        let place = |metric: &Metric| {
+            self.main
+                .iter()
+                .position(|name| *name == metric.name)
+                .unwrap_or(usize::MAX)
+        };
+        all.sort_by_key(place);
+        all
+    }
+
+    /// The cases, for the record.
+    #[must_use]
+    pub fn case_infos(&self) -> Vec<Case> {
+        let info = |case: &CasePlan| Case {
+            name: case.name.clone(),
+            program: case.program.describe(),
+            condition: case.condition.to_string(),
+        };
+        self.cases.iter().map(info).collect()
+    }
+
+    /// About how long it takes with so many rounds, in seconds.
+    #[must_use]
+    pub fn seconds(&self, rounds: usize) -> f64 {
+        let once: f64 = self.cases.iter().map(|case| case.program.seconds() + 4.0).sum();
+        once * (self.variants.len() * rounds) as f64
+    }
+}
+
+/// Runs a plan. `record` comes with everything but its runs; they are added one by one.
+pub fn run(plan: &Plan, options: &Options, record: &mut Record, mut tell: impl FnMut(&Progress<'_>)) {
+    let began = Instant::now();
+    let bench = Bench {
+        plan,
+        options,
+        root: ProcRoot::default(),
+        threads: KernelThreads::find(&ProcRoot::default()),
+    };
+    let mut probe = Probe::new(options.program_cpu);
+    let of = plan.cases.len() * plan.variants.len() * options.rounds;
+    let mut number = 0;
+    for round in 0..options.rounds {
+        for (c, case) in plan.cases.iter().enumerate() {
+            for (v, variant) in plan.variants.iter().enumerate() {
+                if options.stop.load(Relaxed) {
+                    record.ended_early = Some("stopped by the user".to_string());
+                    record.settings.seconds = began.elapsed().as_secs_f64();
+                    return;
+                }
+                tell(&Progress::Begins {
+                    number,
+                    of,
+                    case: &case.name,
+                    variant: variant.to_string(),
+                    round,
+                });
+                let begun = began.elapsed().as_secs_f64();
+                let mut run = bench.run_once(case, variant, &mut probe, &mut tell);
+                run.case = c;
+                run.variant = v;
+                run.round = round;
+                run.began_s = begun;
+                run.seconds = began.elapsed().as_secs_f64() - begun;
+                record.runs.push(run);
+                record.settings.seconds = began.elapsed().as_secs_f64();
+                number += 1;
+                tell(&Progress::Ended(record));
+            }
+        }
+    }
+    if options.stop.load(Relaxed)
+        && record
+            .runs
+            .iter()
+            .any(|run| run.outcome == Outcome::Failed("stopped".to_string()))
+    {
+        record.ended_early = Some("stopped by the user".to_string());
+    }
+}
+
+struct Bench<'a> {
+    plan: &'a Plan,
+    options: &'a Options,
+    root: ProcRoot,
+    threads: KernelThreads,
+}
+
+fn empty_run() -> Run {
+    Run {
+        case: 0,
+        variant: 0,
+        round: 0,
+        began_s: 0.0,
+        seconds: 0.0,
+        outcome: Outcome::Done,
+        values: BTreeMap::new(),
+        series: Series::default(),
+        phases: Vec::new(),
+        distributions: BTreeMap::new(),
+        noise: Noise::default(),
+    }
+}
+
+impl Bench<'_> {
+    fn run_once(
+        &self,
+        case: &CasePlan,
+        variant: &Variant,
+        probe: &mut Probe,
+        tell: &mut dyn FnMut(&Progress<'_>),
+    ) -> Run {
+        let mut run = empty_run();
+        if let Err(why) = self.can_run(case, variant) {
+            run.outcome = Outcome::Skipped(why);
+            return run;
+        }
+        match self.measured(case, variant, probe, tell, &mut run) {
+            Ok(figures) => {
+                run.values.extend(figures.values);
+                run.distributions.extend(figures.distributions);
+            }
+            Err(e) => run.outcome = Outcome::Failed(e.to_string()),
+        }
+        run
+    }
+
+    /// Whether there is the program, the kernel and the room.
+    fn can_run(&self, case: &CasePlan, variant: &Variant) -> Result<(), String> {
+        case.program.ready().map_err(|e| e.to_string())?;
+        variant.supported(&self.root).map_err(|e| e.to_string())?;
+        let needs = case.program.needs().memory_bytes + RESERVE_BYTES;
+        let available = meminfo::read(&self.root)
+            .ok()
+            .and_then(|m| m.available_bytes)
+            .unwrap_or(0);
+        if needs > available {
+            let gb = |bytes: u64| bytes as f64 / f64::from(1 << 30);
+            return Err(format!(
+                "needs {:.1} GB of memory with the reserve; {:.1} GB are available",
+                gb(needs),
+                gb(available)
+            ));
+        }
+        Ok(())
+    }
+
+    /// As much as the program takes, if there is so much beside the reserve.
+    fn keep_warm(&self, bytes: u64) -> Result<KeepWarm, ProgramError> {
+        let free = meminfo::read(&self.root).ok().and_then(|m| m.free_bytes).unwrap_or(0);
+        let room = free.saturating_sub(RESERVE_BYTES);
+        KeepWarm::start(
+            bytes.min(room),
+            Takers {
+                faults: self.options.program_cpu,
+                collapses: self.options.client_cpu,
+            },
+        )
+        .map_err(|e| ProgramError::System {
+            doing: "cannot warm memory".into(),
+            source: std::io::Error::other(e),
+        })
+    }
+
+    fn measured(
+        &self,
+        case: &CasePlan,
+        variant: &Variant,
+        probe: &mut Probe,
+        tell: &mut dyn FnMut(&Progress<'_>),
+        run: &mut Run,
+    ) -> Result<Figures, ProgramError> {
+        let scratch = tempfile::Builder::new().prefix("mega-lab-").tempdir();
+        let scratch = scratch.map_err(|source| ProgramError::System {
+            doing: "cannot make a scratch folder".into(),
+            source,
+        })?;
+        let limit_s = (case.program.seconds() * PATIENCE + 60.0) as u64;
+        let launch = Launch {
+            mega: self.options.mega.clone(),
+            program_cpu: self.options.program_cpu,
+            client_cpu: self.options.client_cpu,
+            scratch: scratch.path().to_path_buf(),
+            seed: self.options.seed,
+            deadline: Instant::now() + Duration::from_secs(limit_s),
+            stop: Arc::clone(&self.options.stop),
+        };
+        let kept = case.condition.make(&self.root, &launch)?;
+        // The host takes free memory back; without a stock, what is measured is the host. Fragmented memory it leaves alone.
+        let _warm = match (self.plan.warm, case.condition) {
+            (false, _) | (_, Condition::Fragmented(_)) => None,
+            _ => Some(self.keep_warm(case.program.needs().memory_bytes)?),
+        };
+        let mut knobs = Knobs::open(self.root.clone(), &self.options.state).map_err(setting)?;
+        variant.apply(&mut knobs).map_err(setting)?;
+        let before = Before::take(&self.root, probe);
+        let counted = Counters::read(&self.root, &self.threads);
+        let mut watcher = Watcher {
+            options: self.options,
+            manager_options: variant.manager_options().map(|mut options| {
+                options.extend(self.plan.manager_options.iter().cloned());
+                options
+            }),
+            scratch: scratch.path(),
+            kept: &kept,
+            sampler: Sampler::start(&self.root, self.options.client_cpu),
+            faults: if self.plan.faults {
+                Watched::start()
+            } else {
+                Watched::default()
+            },
+            managers: Vec::new(),
+            began: Instant::now(),
+            phases: Vec::new(),
+            values: BTreeMap::new(),
+            tell,
+        };
+        let result = case.program.run(&launch, &mut watcher);
+        let grown = Counters::read(&self.root, &self.threads).grown(&counted);
+        let Watcher {
+            sampler,
+            faults: watched,
+            managers,
+            phases,
+            values,
+            ..
+        } = watcher;
+        let (faulted, distribution) = watched.read();
+        drop(watched);
+        run.values.extend(faulted);
+        run.distributions.extend(distribution.map(|d| ("fault".to_string(), d)));
+        let mut managed = Ok(());
+        for manager in managers {
+            match manager.finish(&self.root) {
+                Ok(did) => did
+                    .into_iter()
+                    .for_each(|(name, value)| *run.values.entry(name).or_default() += value),
+                Err(e) => managed = Err(e),
+            }
+        }
+        run.series = sampler.finish();
+        run.phases = phases;
+        run.values.extend(values);
+        let kernel_ns: f64 = grown
+            .iter()
+            .filter(|(name, _)| name.ends_with("_cpu_ns"))
+            .map(|(_, ns)| ns)
+            .sum();
+        run.values.extend(grown);
+        run.values.extend(summary::at_most(&run.series));
+        run.values
+            .extend(summary::settled(&run.series).map(|rate| ("settled_per_s".to_string(), rate)));
+        run.noise = before.compare(&self.root, probe, kernel_ns as u64);
+        let killed = kept.out_of_memory();
+        let undone = kept.undo();
+        let back = knobs.restore().map_err(setting)?;
+        if let Some((path, why)) = back.failed.first() {
+            return Err(ProgramError::System {
+                doing: format!("cannot put back {}", path.display()),
+                source: std::io::Error::other(why.clone()),
+            });
+        }
+        match result {
+            Err(ProgramError::Ended { program, status, .. }) if killed => {
+                let said = "the kernel killed it at the memory limit".to_string();
+                Err(ProgramError::Ended { program, status, said })
+            }
+            Ok(figures) => undone.and(managed).map(|()| figures),
+            Err(e) => Err(e),
+        }
+    }
+}
+
+fn setting(e: mega_linux::knobs::KnobError) -> ProgramError {
+    ProgramError::System {
+        doing: "cannot make the variant's settings".into(),
+        source: std::io::Error::other(e),
+    }
+}
+
+struct Watcher<'a> {
+    options: &'a Options,
+    /// None where nobody manages.
+    manager_options: Option<Vec<String>>,
+    scratch: &'a Path,
+    kept: &'a Kept,
+    sampler: Sampler,
+    faults: Watched,
+    managers: Vec<Manager>,
+    began: Instant,
+    phases: Vec<(f64, String)>,
+    values: BTreeMap<String, f64>,
+    tell: &'a mut dyn FnMut(&Progress<'_>),
+}
+
+impl Watch for Watcher<'_> {
+    fn process(&mut self, pid: i32) -> Result<(), ProgramError> {
+        self.kept.process(pid)?;
+        if let Some(options) = &self.manager_options {
+            let manager = Manager::start(&self.options.mega, options, pid, self.scratch, self.options.client_cpu)?;
+            self.managers.push(manager);
+        }
+        self.sampler.process(pid);
+        self.faults.process(pid);
+        Ok(())
+    }
+
+    fn phase(&mut self, name: &str) {
+        self.phases.push((self.began.elapsed().as_secs_f64(), name.to_string()));
+        (self.tell)(&Progress::Phase(name));
+    }
+
+    fn figure(&mut self, name: &str, value: f64) {
+        self.sampler.figure(name, value);
+    }
+
+    fn memory_now(&mut self, prefix: &str) {
+        let Some(Memory {
+            rss_bytes,
+            pss_bytes,
+            huge_bytes,
+            waste_bytes,
+        }) = self.sampler.memory_now()
+        else {
+            return;
+        };
+        let name = |what: &str| match prefix {
+            "" => what.to_string(),
+            prefix => format!("{prefix}_{what}"),
+        };
+        let mut put = |what: &str, bytes: u64| self.values.insert(name(what), bytes as f64);
+        put("rss_bytes", rss_bytes);
+        put("pss_bytes", pss_bytes);
+        put("huge_bytes", huge_bytes);
+        if let Some(waste) = waste_bytes {
+            put("waste_bytes", waste);
+        }
+    }
+}

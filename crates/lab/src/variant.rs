@@ -1,0 +1,354 @@
+//! Variants: how memory is managed during a run. A variant is a backdrop (the machine's own settings) and, or not, a policy that
+//! manages the program beside it.
+//!
+//! ```text
+//!   base  thp-always  thp-madvise  thp-always-defrag  mthp-64k        backdrops
+//!   mega  ingens  trim  khugepaged  …                                 a policy on the backdrop `base`
+//!   thp-always+trim   mthp-64k+mega   base+mega:uprom=30%:mprom=80%         a policy on another backdrop, with parameters
+//! ```
+//!
+//! Settings are made through [`Knobs`], which puts them back on success, on failure and, after kill -9, at the next start.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use mega_core::policy::{by_name, POLICIES};
+use mega_linux::knobs::{KnobError, Knobs};
+use mega_linux::proc::ProcRoot;
+
+use crate::result::VariantInfo;
+
+/// The machine's own settings of huge pages during a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Backdrop {
+    /// Base pages, whatever the program asks for.
+    Base,
+    /// Stock THP wherever it fits, as most distributions ship it.
+    ThpAlways,
+    /// Stock THP where the program asks for it.
+    ThpMadvise,
+    /// Stock THP with direct compaction in every fault: what the LRBHPS evaluation compares with (section 4).
+    ThpAlwaysDefrag,
+    /// 64 KB folios at faults, no larger ones.
+    Mthp64k,
+}
+
+impl Backdrop {
+    /// All, with their names.
+    pub const ALL: [(Self, &'static str); 5] = [
+        (Self::Base, "base"),
+        (Self::ThpAlways, "thp-always"),
+        (Self::ThpMadvise, "thp-madvise"),
+        (Self::ThpAlwaysDefrag, "thp-always-defrag"),
+        (Self::Mthp64k, "mthp-64k"),
+    ];
+
+    /// Its name on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(b, _)| *b == self).map_or("", |(_, name)| name)
+    }
+
+    fn about(self) -> &'static str {
+        match self {
+            Self::Base => "base pages only",
+            Self::ThpAlways => "stock THP, always",
+            Self::ThpMadvise => "stock THP where the program asks",
+            Self::ThpAlwaysDefrag => "stock THP, always, compacting in the fault",
+            Self::Mthp64k => "64 KB folios at faults",
+        }
+    }
+
+    /// Settings below /sys/kernel/mm/transparent_hugepage. khugepaged works in none but the THP ones, with its own defaults.
+    fn settings(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Self::Base => &[("enabled", "never")],
+            Self::ThpAlways => &[("enabled", "always"), ("defrag", "madvise")],
+            Self::ThpMadvise => &[("enabled", "madvise"), ("defrag", "madvise")],
+            Self::ThpAlwaysDefrag => &[("enabled", "always"), ("defrag", "always")],
+            Self::Mthp64k => &[("enabled", "never"), (MTHP_64K, "always")],
+        }
+    }
+}
+
+const MTHP_64K: &str = "hugepages-64kB/enabled";
+
+/// A policy that manages the program, with parameters as text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Managed {
+    /// Its name.
+    pub policy: String,
+    /// `key=value` each.
+    pub set: Vec<String>,
+}
+
+/// How memory is managed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Variant {
+    /// The machine's settings.
+    pub backdrop: Backdrop,
+    /// Who manages the program; nobody in the variants that are the kernel's alone.
+    pub managed: Option<Managed>,
+    /// Tells two of the same apart.
+    pub label: Option<String>,
+}
+
+/// No variant is called so.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum VariantError {
+    /// Neither a backdrop nor a policy.
+    #[error(
+        "there is no variant '{name}'; there are {}, and {} alone or after one of these and a +",
+        backdrops(),
+        policies()
+    )]
+    Unknown {
+        /// What was given.
+        name: String,
+    },
+    /// The policy does not take this parameter.
+    #[error("variant '{name}': {why}")]
+    Parameter {
+        /// What was given.
+        name: String,
+        /// What the policy says.
+        why: String,
+    },
+    /// The kernel does not have it.
+    #[error("variant '{name}' cannot run here: {why}")]
+    Unsupported {
+        /// The variant.
+        name: String,
+        /// What is missing.
+        why: &'static str,
+    },
+}
+
+fn backdrops() -> String {
+    Backdrop::ALL.map(|(_, name)| name).join(", ")
+}
+
+fn policies() -> String {
+    let names: Vec<&str> = POLICIES
+        .iter()
+        .map(|(name, _)| *name)
+        .filter(|name| *name != "base")
+        .collect();
+    names.join(", ")
+}
+
+impl FromStr for Variant {
+    type Err = VariantError;
+
+    fn from_str(text: &str) -> Result<Self, VariantError> {
+        let unknown = || VariantError::Unknown { name: text.to_string() };
+        let backdrop = |name: &str| Backdrop::ALL.iter().find(|(_, known)| *known == name).map(|(b, _)| *b);
+        let (text, label) = match text.split_once('#') {
+            Some((_, "")) => return Err(unknown()),
+            Some((text, label)) => (text, Some(label.to_string())),
+            None => (text, None),
+        };
+        if let Some(backdrop) = backdrop(text) {
+            return Ok(Self {
+                backdrop,
+                managed: None,
+                label,
+            });
+        }
+        // Parameters may have a plus in them; names have none.
+        let (names, params) = text.split_once(':').unwrap_or((text, ""));
+        let (backdrop, policy) = match names.split_once('+') {
+            Some((name, policy)) => (backdrop(name).ok_or_else(unknown)?, policy),
+            None => (Backdrop::Base, names),
+        };
+        let mut made = by_name(policy).ok_or_else(unknown)?;
+        let set: Vec<String> = params
+            .split(':')
+            .filter(|p| !p.is_empty())
+            .map(str::to_string)
+            .collect();
+        let wrong = |why: String| VariantError::Parameter {
+            name: text.to_string(),
+            why,
+        };
+        for param in &set {
+            let (key, value) = param
+                .split_once('=')
+                .ok_or_else(|| wrong(format!("'{param}' is not KEY=VALUE")))?;
+            made.set(key, value).map_err(|e| wrong(e.to_string()))?;
+        }
+        made.check().map_err(|e| wrong(e.to_string()))?;
+        let managed = Some(Managed {
+            policy: policy.to_string(),
+            set,
+        });
+        Ok(Self {
+            backdrop,
+            managed,
+            label,
+        })
+    }
+}
+
+impl fmt::Display for Variant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.managed {
+            None => f.write_str(self.backdrop.name())?,
+            Some(managed) => {
+                if self.backdrop != Backdrop::Base {
+                    write!(f, "{}+", self.backdrop.name())?;
+                }
+                f.write_str(&managed.policy)?;
+                if !managed.set.is_empty() {
+                    write!(f, ":{}", managed.set.join(":"))?;
+                }
+            }
+        }
+        match &self.label {
+            Some(label) => write!(f, "#{label}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Variant {
+    /// Settings that it makes, by path.
+    #[must_use]
+    pub fn settings(&self, root: &ProcRoot) -> Vec<(PathBuf, &'static str)> {
+        let made = self.backdrop.settings().iter();
+        made.map(|(name, value)| (root.thp(name), *value)).collect()
+    }
+
+    /// Whether this kernel has it.
+    ///
+    /// # Errors
+    /// What it lacks.
+    pub fn supported(&self, root: &ProcRoot) -> Result<(), VariantError> {
+        let lacks = |why| {
+            Err(VariantError::Unsupported {
+                name: self.to_string(),
+                why,
+            })
+        };
+        if !root.thp("enabled").exists() {
+            return lacks("this kernel has no transparent huge pages");
+        }
+        if self.backdrop == Backdrop::Mthp64k && !root.thp(MTHP_64K).exists() {
+            return lacks("this kernel has no 64 KB folios for anonymous memory (Linux 6.8)");
+        }
+        Ok(())
+    }
+
+    /// Makes its settings. Dropping or restoring `knobs` puts them back.
+    ///
+    /// # Errors
+    /// A setting that cannot be changed, or that somebody else holds.
+    pub fn apply(&self, knobs: &mut Knobs) -> Result<(), KnobError> {
+        for (path, value) in self.settings(&knobs.root().clone()) {
+            knobs.set(&path, value)?;
+        }
+        Ok(())
+    }
+
+    /// The manager's options: `--policy mega --set uprom=30%`; none where nobody manages.
+    #[must_use]
+    pub fn manager_options(&self) -> Option<Vec<String>> {
+        let managed = self.managed.as_ref()?;
+        let mut options = vec!["--policy".to_string(), managed.policy.clone()];
+        for set in &managed.set {
+            options.extend(["--set".to_string(), set.clone()]);
+        }
+        Some(options)
+    }
+
+    /// For the record.
+    #[must_use]
+    pub fn info(&self, root: &ProcRoot) -> VariantInfo {
+        let about = match &self.managed {
+            None => self.backdrop.about().to_string(),
+            Some(managed) => {
+                let params = match managed.set.as_slice() {
+                    [] => String::new(),
+                    set => format!(" with {}", set.join(", ")),
+                };
+                format!(
+                    "{}, managed by policy {}{params}",
+                    self.backdrop.about(),
+                    managed.policy
+                )
+            }
+        };
+        let knobs: BTreeMap<String, String> = self
+            .settings(root)
+            .into_iter()
+            .map(|(path, value)| (path.display().to_string(), value.to_string()))
+            .collect();
+        VariantInfo {
+            name: self.to_string(),
+            about,
+            knobs,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_read_back_as_they_were_written() {
+        for name in [
+            "base",
+            "thp-always",
+            "thp-madvise",
+            "thp-always-defrag",
+            "mthp-64k",
+            "mega",
+            "ingens",
+            "thp-always+trim",
+            "base#again",
+            "thp-always+trim#2",
+            "mthp-64k+mega",
+            "mega:uprom=30%",
+            "thp-always+mega:uprom=30%:mprom=80%",
+        ] {
+            let variant: Variant = name.parse().unwrap();
+            assert_eq!(variant.to_string(), name);
+        }
+        let same: Variant = "base+mega".parse().unwrap();
+        assert_eq!(same.to_string(), "mega");
+    }
+
+    #[test]
+    fn what_does_not_exist_is_answered_with_what_does() {
+        let error = "thp-allways".parse::<Variant>().unwrap_err().to_string();
+        assert!(error.contains("thp-always,") && error.contains("ingens"), "{error}");
+        for bad in [
+            "",
+            "+",
+            "base+",
+            "nosuch+mega",
+            "mega+base",
+            "mega:nosuch=1",
+            "mega:uprom",
+            "mega:uprom=900%",
+            "base#",
+        ] {
+            assert!(bad.parse::<Variant>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn base_as_a_backdrop_is_no_policy_and_a_policy_has_base_pages_below_it() {
+        let base: Variant = "base".parse().unwrap();
+        assert_eq!((base.managed.as_ref(), base.manager_options()), (None, None));
+        let mega: Variant = "mega:uprom=30%".parse().unwrap();
+        assert_eq!(mega.backdrop, Backdrop::Base);
+        assert_eq!(
+            mega.manager_options().unwrap(),
+            ["--policy", "mega", "--set", "uprom=30%"]
+        );
+    }
+}

@@ -1,0 +1,211 @@
+//! The report in a real browser: nothing is fetched, nothing complains, everything is there and no text lies on another.
+//! Skipped, with the reason, where there is no chromium.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use mega_lab::report::html;
+use mega_lab::report::plot::WIDTH;
+use mega_lab::result;
+use serde::Deserialize;
+
+#[path = "../src/report/synthetic.rs"]
+mod synthetic;
+use synthetic::Options;
+
+/// A script for a copy of the page: what the browser made of it, as JSON in the last element. The page itself has none, and
+/// its policy would not let one run.
+const PROBE: &str = r#"<pre id="probe"></pre><script>
+document.querySelectorAll('details').forEach(d => d.open = true);
+const hits = [];
+for (const svg of document.querySelectorAll('svg')) {
+  const texts = [...svg.querySelectorAll('text')].map(t => [t.textContent, t.getBoundingClientRect()]);
+  const frame = svg.getBoundingClientRect();
+  texts.forEach(([text, a], i) => {
+    if (a.left < frame.left - 2 || a.right > frame.right + 2) hits.push('outside: ' + text);
+    for (const [other, b] of texts.slice(i + 1)) {
+      const wide = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+      const high = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+      if (wide > 0.5 && high > a.height * 0.25) hits.push(text + ' / ' + other);
+    }
+  });
+}
+const sizes = [...document.querySelectorAll('svg')].map(s => s.getBoundingClientRect()).map(r => [r.width, r.height]);
+document.getElementById('probe').textContent = JSON.stringify({
+  hits, sizes, window: innerWidth, document: document.documentElement.scrollWidth,
+  background: getComputedStyle(document.body).backgroundColor,
+});
+</script>"#;
+
+/// What [`PROBE`] saw.
+#[derive(Debug, Deserialize)]
+struct Seen {
+    /// Texts that lie on another or leave their figure.
+    hits: Vec<String>,
+    /// Width and height of each figure.
+    sizes: Vec<(f64, f64)>,
+    /// Width of the window.
+    window: f64,
+    /// Width of what is in it.
+    document: f64,
+    /// Colour of the page.
+    background: String,
+}
+
+/// The browser, or why there is none.
+fn chromium() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    let found = std::env::split_paths(&path)
+        .flat_map(|folder| [folder.join("chromium"), folder.join("chromium-browser")])
+        .find(|file| file.is_file());
+    if found.is_none() {
+        eprintln!("skipped: there is no chromium (apt-get install chromium)");
+    }
+    found
+}
+
+fn browse(chromium: &Path, page: &Path, options: &[&str]) -> Output {
+    let profile = tempfile::tempdir().expect("a folder for the profile");
+    Command::new("timeout")
+        .args(["-k", "5", "90"])
+        .arg(chromium)
+        .args([
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-quic",
+            "--no-first-run",
+        ])
+        .args([
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+        ])
+        .args(["--enable-logging=stderr", "--v=0", "--hide-scrollbars"])
+        .arg(format!("--user-data-dir={}", profile.path().display()))
+        .args(options)
+        .arg(format!("file://{}", page.display()))
+        .output()
+        .expect("chromium starts")
+}
+
+fn probe(chromium: &Path, page: &str, options: &[&str]) -> Seen {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("probe.html");
+    let policy = page
+        .lines()
+        .find(|l| l.contains("Content-Security-Policy"))
+        .expect("a policy");
+    let probed = page.replace(policy, "").replace("</body>", &format!("{PROBE}</body>"));
+    std::fs::write(&file, probed).unwrap();
+    let mut all = vec!["--dump-dom", "--virtual-time-budget=2000"];
+    all.extend(options);
+    let out = browse(chromium, &file, &all);
+    let dom = String::from_utf8_lossy(&out.stdout);
+    let json = dom
+        .split("<pre id=\"probe\">")
+        .nth(1)
+        .and_then(|rest| rest.split("</pre>").next());
+    let json = json.unwrap_or_else(|| panic!("no probe: {}", String::from_utf8_lossy(&out.stderr)));
+    let json = json.replace("&amp;", "&").replace("&lt;", "<").replace("&gt;", ">");
+    serde_json::from_str(&json).expect("the probe's JSON")
+}
+
+/// A page, also left in `target/tmp` for somebody to look at.
+fn page(variants: usize, troubled: bool) -> String {
+    let page = html::page(&synthetic::record(&Options {
+        rounds: 8,
+        variants,
+        troubled,
+        ..Options::default()
+    }));
+    let name = format!("report-{variants}{}.html", if troubled { "-troubled" } else { "" });
+    std::fs::write(Path::new(env!("CARGO_TARGET_TMPDIR")).join(name), &page).expect("the page is kept");
+    page
+}
+
+#[test]
+fn the_page_refers_to_nothing_outside_itself() {
+    let page = page(9, true);
+    for reference in [
+        "http:", "https:", "src=", "href=", "url(", "@import", "<script", "<link", "<iframe", "<object",
+    ] {
+        assert!(!page.contains(reference), "{reference} is in the page");
+    }
+    assert!(page.contains("default-src 'none'"));
+}
+
+#[test]
+fn the_browser_has_nothing_to_complain_about_and_shows_every_figure() {
+    let Some(chromium) = chromium() else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("report.html");
+    let shot = folder.path().join("shot.png");
+    std::fs::write(&file, page(4, true)).unwrap();
+    let screenshot = format!("--screenshot={}", shot.display());
+    let out = browse(&chromium, &file, &[&screenshot, "--window-size=1200,2000"]);
+    let log = String::from_utf8_lossy(&out.stderr);
+    assert!(!log.contains("CONSOLE"), "{log}");
+    // An empty page of this size compresses to some 10 kB.
+    let bytes = std::fs::metadata(&shot).unwrap_or_else(|e| panic!("{e}: {log}")).len();
+    assert!(bytes > 60_000, "the picture has {bytes} bytes");
+
+    let out = browse(&chromium, &file, &["--dump-dom", "--virtual-time-budget=2000"]);
+    let dom = String::from_utf8_lossy(&out.stdout);
+    // Four metrics, one or two figures of the paper, two series and a distribution for each of two cases.
+    assert_eq!(dom.matches("<svg ").count(), 17, "{dom}");
+}
+
+#[test]
+fn no_text_lies_on_another_and_every_figure_has_a_size_with_nine_variants() {
+    let Some(chromium) = chromium() else {
+        return;
+    };
+    for (variants, troubled) in [(9, false), (4, true), (1, false)] {
+        let seen = probe(&chromium, &page(variants, troubled), &["--window-size=1200,2000"]);
+        assert!(seen.hits.is_empty(), "{variants} variants: {:#?}", seen.hits);
+        assert!(!seen.sizes.is_empty());
+        for (width, height) in &seen.sizes {
+            assert!(*width >= WIDTH * 0.9 && *height > 50.0, "{width} by {height}");
+        }
+    }
+}
+
+#[test]
+fn a_phone_does_not_have_to_scroll_sideways() {
+    let Some(chromium) = chromium() else {
+        return;
+    };
+    let seen = probe(&chromium, &page(9, true), &["--window-size=320,2000"]);
+    assert!(seen.window <= 500.0, "{seen:?}");
+    assert!(seen.document <= seen.window, "{seen:?}");
+    assert!(
+        seen.sizes
+            .iter()
+            .all(|(width, _)| *width > 200.0 && *width <= seen.window),
+        "{seen:?}"
+    );
+}
+
+#[test]
+fn the_page_is_dark_where_that_is_preferred() {
+    let Some(chromium) = chromium() else {
+        return;
+    };
+    let page = page(4, false);
+    let of = |scheme: &str| {
+        probe(
+            &chromium,
+            &page,
+            &[&format!("--blink-settings=preferredColorScheme={scheme}")],
+        )
+        .background
+    };
+    let (dark, light) = (of("0"), of("1"));
+    assert_eq!(
+        (light.as_str(), dark.as_str()),
+        ("rgb(246, 247, 249)", "rgb(17, 21, 26)")
+    );
+}

@@ -1,0 +1,162 @@
+//! `mega hog`: take huge pages until none is left, and time each.
+
+use std::io::Write;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use mega_core::units::show_duration;
+use mega_lab::contiguity::room::go_first;
+use mega_lab::contiguity::{picture, Bin, Hog, HogOptions, HogResult, How, Latencies};
+use mega_linux::proc::ProcRoot;
+use mega_linux::thp::{self, Mode};
+
+use crate::args::HogArgs;
+use crate::children::stop_on_signals;
+use crate::contiguity::{percent, stopped, table};
+use crate::exit::tell;
+use crate::manage::STATE_DIR;
+
+/// Width of the longest bar of the histogram.
+const BAR: usize = 40;
+
+/// Takes them, and says how long each took.
+pub fn run(args: &HogArgs) -> Result<()> {
+    let stop = stop_on_signals()?;
+    go_first().context("cannot offer itself to the out-of-memory killer first")?;
+    let options = HogOptions {
+        how: args.how,
+        count: args.count,
+        base: args.base,
+        state_folder: STATE_DIR.into(),
+    };
+    let root = ProcRoot::default();
+    let result = Hog::run(&options, &root, &|| stopped(&stop, Duration::ZERO))?;
+    if let Some(hint) = hint(&result, &root) {
+        tell(&format!("mega: {hint}"));
+    }
+    if let Some(path) = &args.output {
+        std::fs::write(path, picture::svg(&result)).with_context(|| format!("cannot write {}", path.display()))?;
+        tell(&format!("mega: drawn into {}", path.display()));
+    }
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        let mut value = serde_json::to_value(&result)?;
+        value["kind"] = "hog".into();
+        writeln!(out, "{value}")?;
+    } else {
+        write!(out, "{}", report(&result))?;
+    }
+    Ok(())
+}
+
+/// Why there were none at all, where the settings say it.
+fn hint(result: &HogResult, root: &ProcRoot) -> Option<String> {
+    if result.obtained > 0 || result.how != How::Fault {
+        return None;
+    }
+    let settings = thp::read(root).ok()?;
+    let mode = settings.as_ref().map(thp::Thp::huge_page_mode);
+    match mode {
+        None => Some("this kernel has no transparent huge pages".to_string()),
+        Some(Mode::Never) => Some("transparent_hugepage/enabled is 'never': faults give no huge pages".to_string()),
+        Some(_) => None,
+    }
+}
+
+fn time(ns: u64) -> String {
+    show_duration(Duration::from_nanos(ns))
+}
+
+fn report(r: &HogResult) -> String {
+    let mut text = format!(
+        "{} huge pages by {} ({} of the memory that was free), {} not given;\nended because {}\n",
+        r.obtained,
+        r.how,
+        percent(r.share_of_free),
+        r.fell_back,
+        r.stopped.describe()
+    );
+    text += &figures("huge page", &r.latency);
+    if r.fell_back > 0 {
+        text += &figures("not given", &r.fell_back_latency);
+    }
+    if let Some(base) = &r.base {
+        text += &figures("2 MB of base pages", &base.per_2mb);
+    }
+    let compaction: Vec<_> = r
+        .counters
+        .iter()
+        .filter(|(_, n)| **n > 0)
+        .map(|(name, n)| format!("{name} {n}"))
+        .collect();
+    if !compaction.is_empty() {
+        text += &crate::text::wrapped("compaction: ", &compaction.join(", "));
+        text += "\n";
+    }
+    text + &table(&[("before", &r.before), ("with all held", &r.held), ("after", &r.after)])
+}
+
+fn figures(what: &str, l: &Latencies) -> String {
+    if l.count == 0 {
+        return String::new();
+    }
+    let mut text = format!(
+        "{what}: {} times, {} to {}, mean {}, deviation {}\n",
+        l.count,
+        time(l.min_ns),
+        time(l.max_ns),
+        time(l.mean_ns as u64),
+        time(l.deviation_ns as u64)
+    );
+    let percentiles: Vec<_> = l
+        .percentiles
+        .iter()
+        .map(|(p, ns)| format!("p{p} {}", time(*ns)))
+        .collect();
+    text += &crate::text::wrapped("  ", &percentiles.join(", "));
+    text += "\n";
+    text + &histogram(&l.histogram)
+}
+
+/// A bar for each bin; the longest is for the fullest, and what there is at all is seen.
+fn histogram(bins: &[Bin]) -> String {
+    let most = bins.iter().map(|bin| bin.count).max().unwrap_or(1).max(1);
+    let line = |bin: &Bin| {
+        let length = (bin.count as f64 / most as f64 * BAR as f64).ceil() as usize;
+        format!(
+            "  {:>7} - {:<7} {:>8} {}",
+            time(bin.from_ns),
+            time(bin.to_ns),
+            bin.count,
+            "#".repeat(length)
+        )
+    };
+    bins.iter().map(|bin| line(bin).trim_end().to_string() + "\n").collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bar_is_seen_where_there_is_anything_and_none_is_too_long() {
+        let bin = |from_ns, count| Bin {
+            from_ns,
+            to_ns: from_ns * 2,
+            count,
+        };
+        let text = histogram(&[bin(50_000, 100_000), bin(100_000, 0), bin(200_000, 1)]);
+        let bars: Vec<usize> = text.lines().map(|line| line.matches('#').count()).collect();
+        assert_eq!(bars, [BAR, 0, 1]);
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        assert!(text.starts_with("     50us - 100us     100000 ####"), "{text}");
+    }
+
+    #[test]
+    fn figures_fit_eighty_columns() {
+        let values: Vec<u64> = (1..100_000u64).map(|i| i * i).collect();
+        let text = figures("2 MB of base pages", &Latencies::of(&values));
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        assert_eq!(figures("huge page", &Latencies::default()), "");
+    }
+}
