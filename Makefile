@@ -1,7 +1,7 @@
 # Two commands do all the set-up on a fresh Debian-like machine:
 #   make demo     runs the main job       (make demo REDIS=1: with a real Redis)
 #   make test     runs every test
-# Others: build, lint, bench, install, clean.
+# Others: test-vm (what depends on the kernel, on Debian's stock kernels under QEMU), build, lint, bench, install, clean.
 
 SHELL := /bin/sh
 export PATH := $(HOME)/.cargo/bin:$(PATH)
@@ -11,7 +11,7 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo -E env PATH="$$PATH")
 PREFIX ?= /usr/local
 MEGA := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)/release/mega
 
-.PHONY: all setup setup-test build demo test lint test-rust bench install clean
+.PHONY: all setup setup-test build demo test test-vm lint test-rust bench install clean
 
 all: build
 
@@ -29,11 +29,11 @@ demo: build
 	@echo "== demo"
 	$(SUDO) $(MEGA) demo $(if $(REDIS),--redis)
 
-# Tests are built first; then the lints run beside them, at the lowest priority.
+# Tests are built first; then the lints (and with VM=1 the virtual machines) run beside them, at the lowest priority.
 test: setup-test
 	@echo "== build tests"
 	$(CARGO) test --workspace --release --locked --no-run
-	@$(MAKE) --no-print-directory -j2 --output-sync=none lint test-rust
+	@$(MAKE) --no-print-directory -j2 --output-sync=none lint test-rust $(if $(VM),test-vm)
 
 lint: setup
 	@echo "== lint"
@@ -44,6 +44,11 @@ lint: setup
 test-rust: setup-test
 	@echo "== test"
 	$(SUDO) $(CARGO) test --workspace --release --locked --no-fail-fast
+
+test-vm: setup
+	@packaging/setup.sh vm
+	@echo "== test on other kernels"
+	@nice -n 19 tests/vm/matrix
 
 bench: setup
 	$(SUDO) $(CARGO) bench --workspace --locked

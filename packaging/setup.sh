@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs what building and running need on a Debian-like machine: a compiler for BPF, headers, a Rust toolchain, Redis; with the
-# argument `test` also the programs that tests measure and the browser that looks at reports. Idempotent, and silent when there is
-# nothing to do. Runs as root, or with sudo.
+# argument `test` also the programs that tests measure and the browser that looks at reports, with `vm` what boots other kernels.
+# Idempotent, and silent when there is nothing to do. Runs as root, or with sudo.
 set -eu
 
 say() { printf 'setup: %s\n' "$*" >&2; }
@@ -26,6 +26,11 @@ if [ "${1:-}" = test ]; then
     need zstd zstd
     need python3 python3
     need chromium chromium
+fi
+if [ "${1:-}" = vm ]; then
+    need qemu-system-x86_64 qemu-system-x86
+    need busybox busybox-static
+    need cpio cpio
 fi
 # Debian 13 and later bring a Rust that is new enough; older ones need rustup.
 if ! command -v cargo >/dev/null 2>&1; then
