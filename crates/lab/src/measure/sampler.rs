@@ -1,4 +1,4 @@
-//! Memory of a program over time: a thread that looks once a second, at little cost (page tables by the scanner, no smaps).
+//! Memory of a program over time: a thread that looks once a second, more often at first, at little cost (page tables by the scanner, no smaps).
 
 use std::sync::mpsc::{channel, Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
@@ -13,6 +13,14 @@ use crate::result::Series;
 
 /// Time between looks.
 const EVERY: Duration = Duration::from_secs(1);
+
+/// The least time between looks, at the start: a program may last for less than a second.
+const FIRST: Duration = Duration::from_millis(100);
+
+/// Time between looks, so long after the first process.
+fn pause(since: Duration) -> Duration {
+    (since / 8).clamp(FIRST, EVERY)
+}
 
 /// Memory of all processes of a program at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -123,10 +131,15 @@ impl Looking {
     }
 
     fn run(mut self, orders: &Receiver<Order>) -> Series {
-        let mut next = Instant::now() + EVERY;
+        let mut first = Instant::now();
+        let mut next = first + EVERY;
         loop {
             match orders.recv_timeout(next.saturating_duration_since(Instant::now())) {
-                Ok(Order::Process(pid)) => self.family.add(pid),
+                Ok(Order::Process(pid)) => {
+                    self.family.add(pid);
+                    first = Instant::now();
+                    next = next.min(first + FIRST);
+                }
                 Ok(Order::Figure(name, value)) => self.add_figure(name, value),
                 Ok(Order::MemoryNow(answer)) => {
                     let _ = answer.send(self.closely());
@@ -135,7 +148,8 @@ impl Looking {
                 Err(RecvTimeoutError::Timeout) => {
                     self.sample();
                     // A look that was late does not make the next ones hurry.
-                    next = (next + EVERY).max(Instant::now() + EVERY / 2);
+                    let pause = pause(first.elapsed());
+                    next = (next + pause).max(Instant::now() + pause / 2);
                 }
             }
         }

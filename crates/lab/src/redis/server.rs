@@ -39,6 +39,10 @@ pub struct Server {
     ended: bool,
 }
 
+/// For an answer while it runs: a snapshot may take it a minute to begin.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// For its first answer, before the next try: on its port may be a stranger who says nothing.
+const FIRST_PATIENCE: Duration = Duration::from_millis(500);
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 const STOP_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -54,10 +58,10 @@ fn free_port() -> Result<u16, RedisError> {
     Ok(listener.map_err(RedisError::system("find a free port"))?.port())
 }
 
-fn connect(port: u16) -> Result<redis::Connection, redis::RedisError> {
+fn connect(port: u16, patience: Duration) -> Result<redis::Connection, redis::RedisError> {
     let client = redis::Client::open(format!("redis://127.0.0.1:{port}/"))?;
-    let connection = client.get_connection_with_timeout(Duration::from_secs(5))?;
-    connection.set_read_timeout(Some(Duration::from_secs(120)))?;
+    let connection = client.get_connection_with_timeout(patience.min(Duration::from_secs(5)))?;
+    connection.set_read_timeout(Some(patience))?;
     Ok(connection)
 }
 
@@ -73,11 +77,18 @@ impl Server {
     /// # Errors
     /// When it is not installed or does not come up.
     pub fn start(options: &ServerOptions) -> Result<Self, RedisError> {
+        Self::start_on(free_port, options)
+    }
+
+    fn start_on(
+        mut port: impl FnMut() -> Result<u16, RedisError>,
+        options: &ServerOptions,
+    ) -> Result<Self, RedisError> {
         let program = find().ok_or(RedisError::Missing)?;
         // The port is free when we look; someone else may be quicker, so try again.
         let mut last = RedisError::Missing;
         for _ in 0..3 {
-            match Self::try_start(&program, options) {
+            match Self::try_start(&program, port()?, options) {
                 Ok(server) => return Ok(server),
                 Err(e) => last = e,
             }
@@ -85,11 +96,10 @@ impl Server {
         Err(last)
     }
 
-    fn try_start(program: &std::path::Path, options: &ServerOptions) -> Result<Self, RedisError> {
+    fn try_start(program: &std::path::Path, port: u16, options: &ServerOptions) -> Result<Self, RedisError> {
         let folder = options.directory.clone().unwrap_or_else(std::env::temp_dir);
         let directory = tempfile::Builder::new().prefix("mega-redis-").tempdir_in(folder);
         let directory = directory.map_err(RedisError::system("make a temporary directory"))?;
-        let port = free_port()?;
         let mut words = options.prefix.iter().cloned().chain([program.into()]);
         let mut command = Command::new(words.next().unwrap_or_else(|| program.into()));
         command
@@ -145,24 +155,26 @@ impl Server {
             if let Ok(Some(status)) = child.try_wait() {
                 return Err(format!("it ended with {status}"));
             }
-            match connect(port).map_err(|e| e.to_string()).and_then(|mut c| {
-                let dir: Vec<String> = redis::cmd("CONFIG")
-                    .arg("GET")
-                    .arg("dir")
-                    .query(&mut c)
-                    .map_err(|e| e.to_string())?;
-                let canonical = |p: &std::path::Path| p.canonicalize().ok();
-                if dir.get(1).and_then(|d| canonical(d.as_ref())) != canonical(directory) {
-                    return Err(format!("port {port} belongs to another redis in {dir:?}"));
-                }
-                let pid = info_number(&mut c, "server", "process_id").map_err(|e| e.to_string())?;
-                let pid = i32::try_from(pid)
-                    .ok()
-                    .and_then(Pid::from_raw)
-                    .ok_or("bad process_id")?;
-                let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(|e| format!("pidfd_open: {e}"))?;
-                Ok((pid.as_raw_nonzero().get(), pidfd))
-            }) {
+            match connect(port, FIRST_PATIENCE)
+                .map_err(|e| e.to_string())
+                .and_then(|mut c| {
+                    let dir: Vec<String> = redis::cmd("CONFIG")
+                        .arg("GET")
+                        .arg("dir")
+                        .query(&mut c)
+                        .map_err(|e| e.to_string())?;
+                    let canonical = |p: &std::path::Path| p.canonicalize().ok();
+                    if dir.get(1).and_then(|d| canonical(d.as_ref())) != canonical(directory) {
+                        return Err(format!("port {port} belongs to another redis in {dir:?}"));
+                    }
+                    let pid = info_number(&mut c, "server", "process_id").map_err(|e| e.to_string())?;
+                    let pid = i32::try_from(pid)
+                        .ok()
+                        .and_then(Pid::from_raw)
+                        .ok_or("bad process_id")?;
+                    let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(|e| format!("pidfd_open: {e}"))?;
+                    Ok((pid.as_raw_nonzero().get(), pidfd))
+                }) {
                 Ok(found) => return Ok(found),
                 Err(e) => why = e,
             }
@@ -194,7 +206,7 @@ impl Server {
     /// # Errors
     /// When it does not answer.
     pub fn connect(&self) -> Result<redis::Connection, RedisError> {
-        Ok(connect(self.port)?)
+        Ok(connect(self.port, PATIENCE)?)
     }
 
     /// Ends it and returns the status of what was started. Ends this process and no other: by its own SHUTDOWN, else
@@ -237,7 +249,7 @@ impl Server {
 
     fn end(&mut self) -> Result<ExitStatus, RedisError> {
         self.ended = true;
-        if let Ok(mut c) = connect(self.port) {
+        if let Ok(mut c) = connect(self.port, PATIENCE) {
             // It answers by closing the connection, which the client calls an error.
             let _ = redis::cmd("SHUTDOWN").arg("NOSAVE").query::<redis::Value>(&mut c);
         }
@@ -258,5 +270,36 @@ impl Drop for Server {
         if !self.ended {
             let _ = self.end();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_in_use_is_left_to_who_has_it_and_said_in_a_line_when_there_is_no_other() {
+        if find().is_none() {
+            eprintln!("SKIPPED: {}", super::super::HOW_TO_INSTALL);
+            return;
+        }
+        let stranger = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let taken = stranger.local_addr().unwrap().port();
+        let mut asked = 0;
+        let other = Server::start_on(
+            || {
+                asked += 1;
+                if asked == 1 {
+                    Ok(taken)
+                } else {
+                    free_port()
+                }
+            },
+            &ServerOptions::default(),
+        );
+        let why = Server::start_on(|| Ok(taken), &ServerOptions::default())
+            .unwrap_err()
+            .to_string();
+        assert!(why.contains("in use") && why.lines().count() == 1, "{why}");
     }
 }
