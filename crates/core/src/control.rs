@@ -471,6 +471,7 @@ impl<'a, H: Host> Control<'a, H> {
             asked_blocks: done.asked.0,
             before_blocks: done.before.0,
             after_blocks: done.after.0,
+            on_lists_blocks: done.on_lists.0,
             ended: done.ended,
             moved_pages: done.moved_pages,
             took_ns: nanos(done.took),

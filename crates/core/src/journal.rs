@@ -163,6 +163,8 @@ pub enum Event {
         before_blocks: u64,
         /// Blocks that are free.
         after_blocks: u64,
+        /// Memory that went onto the processors' own free lists meanwhile, in blocks.
+        on_lists_blocks: u64,
         /// Why it ended.
         ended: Ended,
         /// Base pages moved meanwhile, by whomever.
@@ -506,6 +508,7 @@ mod tests {
                 asked_blocks: 44,
                 before_blocks: 12,
                 after_blocks: 57,
+                on_lists_blocks: 0,
                 ended: Ended::Amount,
                 moved_pages: 9000,
                 took_ns: 21_000_000,

@@ -432,6 +432,7 @@ impl Host for Toy {
             asked: order.blocks,
             before,
             after: Blocks(before.0 + gained),
+            on_lists: Blocks(0),
             moved_pages: 0,
             took: self.compacting,
             cpu: self.compacting,
