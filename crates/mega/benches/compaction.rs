@@ -1,9 +1,9 @@
 //! What each way of making free blocks yields, costs and stalls (issue "Contiguity", actuators): the table of docs/compaction.md.
 //!
-//! `cargo bench -p mega --bench compaction -- [--rounds 4] [--gib 0] [--blocks 100] [--settle 4] [--only WAY]`
+//! `cargo bench -p mega --bench compaction -- [--rounds 3] [--gib 0] [--blocks 100] [--settle 4] [--only WAY]`
 //!
 //! Each run fragments memory anew (`mega frag`, the study's pattern, over 7/8 of what is available or `--gib`), has a program hold all
-//! free blocks but 64, and asks one way for so many blocks more. The same program, on the other processor, touches its own 256 MB at
+//! free blocks but 64 (or what it gets in three seconds), and asks one way for so many blocks more. The same program, on the other processor, touches its own 256 MB at
 //! random and takes fresh pages all the while; its operations before are the comparison. Ways run in alternation.
 
 mod bench;
@@ -33,9 +33,9 @@ const STATE: &str = "/run/mega";
 
 fn main() {
     if std::env::args().any(|arg| arg == "--prober") {
-        return probe(option("prober", 0) as usize);
+        return probe();
     }
-    let (rounds, gib, blocks) = (option("rounds", 4), option("gib", 0), option("blocks", 100));
+    let (rounds, gib, blocks) = (option("rounds", 3), option("gib", 0), option("blocks", 100));
     let settle = Duration::from_secs(option("settle", 4));
     if !needs(3072 + (gib << 10)) {
         return;
@@ -109,8 +109,7 @@ fn run(way: Way, seed: u64, gib: u64, blocks: u64, settle: Duration) -> Result<R
         ..FragOptions::default()
     };
     let fragmenter = Fragmenter::start(MEGA.as_ref(), &options).map_err(|e| e.to_string())?;
-    let free = contiguity::read(&root).map_err(|e| e.to_string())?.free_blocks;
-    let mut prober = Prober::start(free.saturating_sub(LEFT + (PROBED / HUGE_BYTES) as u64) * HUGE_BYTES as u64);
+    let mut prober = Prober::start();
     prober.mark();
     std::thread::sleep(Duration::from_secs(1));
     let quiet = prober.mark();
@@ -144,9 +143,9 @@ struct Prober {
 }
 
 impl Prober {
-    fn start(hold: u64) -> Self {
+    fn start() -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--prober", &hold.to_string()])
+            .arg("--prober")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -178,19 +177,32 @@ impl Drop for Prober {
     }
 }
 
-/// Holds `hold` bytes as huge pages; then touches and takes pages, and tells what that took when asked.
-fn probe(hold: usize) {
-    mega_lab::memory::die_with_parent().unwrap();
-    let mut held = Mapping::new(hold.max(HUGE_BYTES)).unwrap();
+/// Takes huge pages until so few blocks are free, in at most three seconds: kcompactd makes new ones meanwhile. At least 2 GB stay
+/// available.
+fn hold_free_blocks(root: &ProcRoot) -> Mapping {
+    let read = || contiguity::read(root).unwrap().free_blocks;
+    let available = || mega_linux::proc::meminfo::read(root).unwrap().available_bytes.unwrap();
+    let pieces = (available().saturating_sub(2 << 30) / HUGE_BYTES as u64) as usize;
+    let mut held = Mapping::new(pieces.max(1) * HUGE_BYTES).unwrap();
     held.advise(0..held.len_bytes(), libc::MADV_HUGEPAGE).unwrap();
-    held.words()
-        .iter()
-        .step_by(HUGE_BYTES / 8)
-        .for_each(|word| word.store(1, Relaxed));
+    let began = Instant::now();
+    for piece in held.words().chunks(HUGE_BYTES / 8) {
+        if read() <= LEFT || available() < 2 << 30 || began.elapsed() > Duration::from_secs(3) {
+            break;
+        }
+        piece[0].store(1, Relaxed);
+    }
+    held
+}
+
+/// Holds free blocks; then touches and takes pages, and tells what that took when asked.
+fn probe() {
+    mega_lab::memory::die_with_parent().unwrap();
     let mut area = Mapping::new(PROBED).unwrap();
     area.advise(0..PROBED, libc::MADV_NOHUGEPAGE).unwrap();
     let pages = PROBED / base_page_bytes();
     (0..pages).for_each(|page| area.page_words(page)[0].store(1, Relaxed));
+    let _held = hold_free_blocks(&ProcRoot::default());
     let commands = Commands::when(true);
     println!("{}", json!({"ready": true}));
     let (mut touch, mut fresh) = (Latency::new(), Latency::new());

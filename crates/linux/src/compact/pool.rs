@@ -3,7 +3,7 @@
 //! The pool takes the blocks that are free first. So it has to hold all of them for a moment, which nobody else can have then, before
 //! compaction makes any more.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use mega_core::stock::Ended;
@@ -71,7 +71,7 @@ impl Pool {
     }
 }
 
-fn number(knobs: &Knobs, path: &PathBuf) -> Result<u64, CompactError> {
+fn number(knobs: &Knobs, path: &Path) -> Result<u64, CompactError> {
     let text = knobs.get(path)?;
     text.parse().map_err(|_| CompactError::Missing {
         way: Way::Pool,
