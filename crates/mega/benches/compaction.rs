@@ -80,12 +80,14 @@ impl Run {
     fn line(&self, way: Way) -> String {
         let d = &self.done;
         format!(
-            "{}: {:.0} % unusable, {} free, {:+.0} at once, {:+.0} later, {:.0} ms, cpu {:.0} ms, {} moved, touch max {} us, fresh max {} us",
+            "{}: {:.0} % unusable, {} free, {:+.0} at once, {} on lists, {:+.0} later, {} after {:.0} ms, cpu {:.0} ms, {} moved, touch max {} us, fresh max {} us",
             way.word(),
             100.0 * self.unusable_share,
             d.before.0,
             self.gained(),
+            d.on_lists.0,
             self.later(),
+            d.ended.word(),
             d.took.as_secs_f64() * 1e3,
             d.cpu.as_secs_f64() * 1e3,
             d.moved_pages,

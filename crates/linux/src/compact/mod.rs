@@ -153,6 +153,8 @@ pub struct Task<'a> {
     target: Blocks,
     /// Pages on the processors' own lists at the beginning.
     lists_before: u64,
+    /// Pages moved by anybody since boot, at the beginning.
+    moved_before: u64,
     deadline: Instant,
     stop: &'a dyn Fn() -> bool,
 }
@@ -169,8 +171,8 @@ impl Task<'_> {
             return Ok(Some(Ended::Stopped));
         }
         let free = buddyinfo::read(self.root)?.free_blocks().0;
-        let there = free.saturating_add(held).saturating_add(self.on_lists()?);
-        if there >= self.target.0 {
+        let there = free.saturating_add(held);
+        if there >= self.target.0 || there.saturating_add(self.on_lists()?) >= self.target.0 {
             return Ok(Some(Ended::Amount));
         }
         Ok((Instant::now() >= self.deadline).then_some(Ended::Time))
@@ -178,10 +180,21 @@ impl Task<'_> {
 }
 
 impl Task<'_> {
-    /// What went onto the processors' own lists so far, in blocks. What compaction empties goes there first.
+    /// What compaction put onto the processors' own lists so far, in blocks: what they grew by, but no more than was moved. Others free
+    /// pages there, too.
     fn on_lists(&self) -> Result<u64, CompactError> {
-        Ok(on_lists(self.root)?.saturating_sub(self.lists_before) / u64::from(REGION_PAGES))
+        let grown = on_lists(self.root)?.saturating_sub(self.lists_before);
+        if grown < u64::from(REGION_PAGES) {
+            return Ok(0);
+        }
+        let moved = moved(&vmstat::read(self.root)?).saturating_sub(self.moved_before);
+        Ok(grown.min(moved) / u64::from(REGION_PAGES))
     }
+}
+
+/// Pages moved by anybody since boot.
+fn moved(counters: &vmstat::Vmstat) -> u64 {
+    counters.get("pgmigrate_success").unwrap_or(0)
 }
 
 /// Pages on the processors' own lists; none where the kernel does not say.
@@ -253,6 +266,8 @@ pub fn available(way: Way, root: &ProcRoot) -> Result<(), CompactError> {
 pub struct Report {
     /// What it came to.
     pub done: Compacted,
+    /// Of its processor time what was not the calling thread's: processes that it started, and the kernel's compaction threads.
+    pub elsewhere: Duration,
     /// How far the kernel's compaction counters went up meanwhile, by their names in /proc/vmstat.
     pub counters: BTreeMap<String, u64>,
 }
@@ -277,6 +292,7 @@ pub fn compact(
     let task = Task {
         root,
         lists_before: on_lists(root)?,
+        moved_before: moved(&counters),
         chosen,
         target: Blocks(before.0.saturating_add(order.blocks.0)),
         deadline: began + order.time,
@@ -287,7 +303,9 @@ pub fn compact(
     let after = buddyinfo::read(root)?.free_blocks();
     let counters = grown(&counters, &vmstat::read(root)?);
     let their_cpu = daemon::cpu_time(root, &kernel_threads).saturating_sub(their_cpu);
+    let elsewhere = work.helpers_cpu + their_cpu;
     Ok(Report {
+        elsewhere,
         done: Compacted {
             way: actuator.way().word(),
             asked: order.blocks,
@@ -296,7 +314,7 @@ pub fn compact(
             on_lists: Blocks(task.on_lists()?),
             moved_pages: counters.get("pgmigrate_success").copied().unwrap_or(0),
             took,
-            cpu: sys::thread_cpu_time().saturating_sub(own_cpu) + work.helpers_cpu + their_cpu,
+            cpu: sys::thread_cpu_time().saturating_sub(own_cpu) + elsewhere,
             ended: work.ended,
         },
         counters,

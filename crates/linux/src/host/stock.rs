@@ -13,7 +13,6 @@ use mega_core::units::Blocks;
 
 use crate::compact::{compact, Actuator, CompactError};
 use crate::proc::{buddyinfo, ProcRoot};
-use crate::sys;
 
 /// What the thread has to say of an order.
 struct Answer {
@@ -43,14 +42,11 @@ impl StockThread {
         let (told, spent) = (Arc::clone(&stop), Arc::clone(&elsewhere_ns));
         let thread = std::thread::spawn(move || {
             for order in to_do {
-                let own = sys::thread_cpu_time();
                 let result = compact(actuator.as_mut(), &root, &order, &[], &|| told.load(Ordering::Relaxed));
                 let answer_now = match result {
                     Ok(report) => {
                         // The thread's own time is in the process's.
-                        let own = sys::thread_cpu_time().saturating_sub(own);
-                        let elsewhere = report.done.cpu.saturating_sub(own);
-                        spent.fetch_add(elsewhere.as_nanos() as u64, Ordering::Relaxed);
+                        spent.fetch_add(report.elsewhere.as_nanos() as u64, Ordering::Relaxed);
                         Answer {
                             done: report.done,
                             error: None,
