@@ -387,3 +387,12 @@ fn a_write_that_is_left_to_somebody_is_remembered_before_it_is_made_and_read_aga
     drop(knobs);
     assert_eq!(says(&a), "online");
 }
+
+#[test]
+fn a_file_that_was_being_saved_when_its_manager_was_killed_does_not_stay() {
+    let tree = Tree::new();
+    let mut knobs = tree.knobs();
+    fs::write(tree.state.join("knobs/1-2.new"), "{ half").unwrap();
+    assert!(knobs.recover().unwrap().is_empty());
+    assert!(tree.state_files().is_empty());
+}
