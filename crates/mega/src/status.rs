@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
 use mega_core::control::Status;
-use mega_core::units::show_duration;
+use mega_core::units::{show_duration, Bytes, HUGE_PAGE_BYTES};
 
 /// The line.
 #[derive(Debug, Default)]
@@ -58,7 +58,7 @@ impl StatusLine {
             self.rates.1,
             s.stock.map_or_else(
                 || format!("scan {}", show_duration(s.scan_took)),
-                |free| format!("stock {}", free.0)
+                |free| format!("stock {}", Bytes(free.0 * HUGE_PAGE_BYTES))
             ),
         )
     }
@@ -82,7 +82,7 @@ fn terminal_width() -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mega_core::units::{Blocks, Bytes};
+    use mega_core::units::Blocks;
 
     #[test]
     fn the_line_fits_eighty_columns_on_a_large_machine() {
