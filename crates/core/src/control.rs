@@ -18,8 +18,10 @@ use crate::budget::{Budget, CpuBucket, MemoryRoom, Pacing};
 use crate::host::{Host, HostEvent, Look, Wake, Wants};
 use crate::journal::{see, Deferred, Event, Line, SCHEMA};
 use crate::observe::{Machine, ProcessId, ProcessView, Snapshot};
-use crate::policy::{Decision, Policy};
-use crate::units::{BasePages, Bytes, Time};
+use crate::planner::Seen;
+use crate::policy::{Decision, Param, Policy};
+use crate::stock::{Compacted, Order, Stock};
+use crate::units::{BasePages, Blocks, Bytes, Time};
 
 /// How to manage.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,6 +80,14 @@ pub struct Status {
     pub cpu: Duration,
     /// Time since the start.
     pub elapsed: Duration,
+    /// Free blocks as of the last look; none without a stock.
+    pub stock: Option<Blocks>,
+    /// Compactions made for the stock.
+    pub compactions: u64,
+    /// Free blocks that they gained.
+    pub made: Blocks,
+    /// Processor time that they took; part of `cpu`.
+    pub compaction_cpu: Duration,
 }
 
 /// Who is told what happens.
@@ -92,6 +102,8 @@ pub trait Observer {
 const CONTENTS_PART: u32 = 2;
 /// Part of the processor budget that scanning may take; where scans cost more, they are made less often.
 const SCAN_PART: u32 = 2;
+/// Part of the processor budget that keeping the stock may take.
+const STOCK_PART: u32 = 2;
 
 /// Decisions that wait: how many of which kind in which process, and for what.
 type Waiting = BTreeMap<(u32, Kind, Deferred), u64>;
@@ -131,6 +143,7 @@ pub struct Control<'a, H> {
     started: Time,
     status: Status,
     stretched: bool,
+    stock: Option<Stock>,
     /// Moving averages of what an action takes.
     costs: BTreeMap<Kind, Duration>,
 }
@@ -151,6 +164,7 @@ impl<'a, H: Host> Control<'a, H> {
             started: now,
             status: Status::default(),
             stretched: false,
+            stock: None,
             // Measured on a quiet machine (FACTS); replaced by what is measured here.
             costs: BTreeMap::from([
                 (Kind::Promote, Duration::from_micros(430)),
@@ -161,6 +175,12 @@ impl<'a, H: Host> Control<'a, H> {
             settings,
             observer,
         }
+    }
+
+    /// Keeps this stock of free blocks as well.
+    pub fn with_stock(mut self, stock: Option<Stock>) -> Self {
+        self.stock = stock;
+        self
     }
 
     /// Manages until the host says that it is over.
@@ -182,6 +202,8 @@ impl<'a, H: Host> Control<'a, H> {
             });
             self.age(&snapshot.machine, &decision);
             let next = self.next_scan(tick);
+            // Ahead of promotions: what is short now is made while they are carried out.
+            self.keep_stock(&snapshot.machine, &decision);
             let queues = self.admit(&snapshot, decision, next);
             self.tell_status();
             if self.carry_out(queues, next) == Wake::Stop || self.host.wait(next) == Wake::Stop {
@@ -202,22 +224,26 @@ impl<'a, H: Host> Control<'a, H> {
     }
 
     fn say_start(&mut self) {
-        let changed: Vec<_> = self
-            .policy
-            .params()
-            .iter()
-            .filter(|param| param.value != param.default)
-            .map(|param| format!("{}={}", param.name, param.value))
-            .collect();
+        let changed = |params: Vec<Param>| {
+            let changed = params.into_iter().filter(|param| param.value != param.default);
+            let settings: Vec<_> = changed.map(|param| format!("{}={}", param.name, param.value)).collect();
+            settings.join(",")
+        };
+        let compact = self.stock.as_ref().map(|stock| {
+            let (name, params) = (stock.planner().name(), changed(stock.planner().params()));
+            let colon = if params.is_empty() { "" } else { ":" };
+            format!("{name}{colon}{params}")
+        });
         self.say(Event::Start {
             schema: SCHEMA,
             clock_ns: self.started.0,
             policy: self.policy.name().to_string(),
-            params: changed.join(","),
+            params: changed(self.policy.params()),
             interval_ns: nanos(self.settings.interval),
             stall_budget_ppm: self.settings.budget.stall.as_millionths(),
             cpu_budget_ppm: self.settings.budget.cpu.as_millionths(),
             dry_run: self.settings.dry_run,
+            compact,
         });
     }
 
@@ -242,7 +268,7 @@ impl<'a, H: Host> Control<'a, H> {
             if let HostEvent::Gone(id) = event {
                 gone.push(id);
             }
-            self.say(match event {
+            let event = match event {
                 HostEvent::Found(id, name) => Event::Found {
                     pid: id.pid,
                     started: id.started,
@@ -251,7 +277,9 @@ impl<'a, H: Host> Control<'a, H> {
                 HostEvent::Gone(id) => Event::Gone { pid: id.pid },
                 HostEvent::Refused(pid, why) => Event::Refused { pid, why },
                 HostEvent::Notice(text) => Event::Notice { text },
-            });
+                HostEvent::Compacted(done) => self.note_compacted(&done),
+            };
+            self.say(event);
         }
         gone
     }
@@ -376,6 +404,81 @@ impl<'a, H: Host> Control<'a, H> {
         tick.after(self.settings.interval.max(least))
     }
 
+    /// Has blocks made if free ones are short. Waits for nothing.
+    fn keep_stock(&mut self, machine: &Machine, decision: &Decision) {
+        let Some(mut stock) = self.stock.take() else { return };
+        self.status.stock = Some(machine.free_blocks);
+        let now = self.host.now();
+        if now >= stock.due() {
+            if let Some(seen) = self.host.contiguity() {
+                let promotions = decision.actions.iter().filter(|action| {
+                    action.kind == Kind::Promote && self.back_off.holds(action, now) != Some(Deferred::Flapping)
+                });
+                let asked = stock.asked(self.status.promoted, promotions.count() as u64, seen.huge_faults);
+                let pass = stock.pass(
+                    now,
+                    &Seen {
+                        blocks: &[],
+                        zones: &seen.zones,
+                        total: machine.total_bytes,
+                        asked,
+                    },
+                );
+                if pass.wanted > Blocks(0) {
+                    let order = Order {
+                        blocks: pass.wanted,
+                        time: stock.planner().interval().mul_f64(self.settings.budget.cpu.fraction()) / STOCK_PART,
+                    };
+                    let why = self.order(&order, pass.held, machine);
+                    self.say(Event::Stock {
+                        asked_blocks: pass.asked.0,
+                        free_blocks: machine.free_blocks.0,
+                        wanted_blocks: pass.wanted.0,
+                        why,
+                    });
+                }
+            }
+        }
+        self.stock = Some(stock);
+    }
+
+    /// Orders it, or says why not now.
+    fn order(&mut self, order: &Order, held: bool, machine: &Machine) -> Option<Deferred> {
+        if self.settings.dry_run {
+            Some(Deferred::DryRun)
+        } else if held {
+            Some(Deferred::BackOff)
+        } else if self.settings.budget.under_pressure(machine) {
+            Some(Deferred::Pressure)
+        } else if self.cpu.free_from() > self.host.now() {
+            Some(Deferred::Budget)
+        } else {
+            (!self.host.compact(order)).then_some(Deferred::Busy)
+        }
+    }
+
+    fn note_compacted(&mut self, done: &Compacted) -> Event {
+        let now = self.host.now();
+        if let Some(stock) = &mut self.stock {
+            stock.note(now, done);
+            self.status.stock = Some(done.after);
+        }
+        self.status.compactions += 1;
+        self.status.made.0 += done.gained().0;
+        self.status.compaction_cpu += done.cpu;
+        Event::Compacted {
+            way: done.way.to_string(),
+            asked_blocks: done.asked.0,
+            before_blocks: done.before.0,
+            after_blocks: done.after.0,
+            on_lists_blocks: done.on_lists.0,
+            ended: done.ended,
+            moved_pages: done.moved_pages,
+            took_ns: nanos(done.took),
+            cpu_ns: nanos(done.cpu),
+        }
+    }
+
     fn age(&mut self, machine: &Machine, decision: &Decision) {
         // Cleared bits make pages look cold to reclaim: not while reclaim is at work.
         if self.settings.dry_run || self.settings.budget.under_pressure(machine) || !self.policy.needs().utilization {
@@ -490,6 +593,20 @@ impl<'a, H: Host> Control<'a, H> {
             let Some(action) = queues.get_mut(&id).and_then(Vec::pop) else {
                 continue;
             };
+            if action.kind == Kind::Promote && !self.in_stock() {
+                // A collapse would have to compact by itself, and the program would wait for it. All other promotions wait, too.
+                put_off(&mut waiting, &action, Deferred::FreeBlocks);
+                for queue in queues.values_mut() {
+                    queue.retain(|other| {
+                        let promotes = other.kind == Kind::Promote;
+                        if promotes {
+                            put_off(&mut waiting, other, Deferred::FreeBlocks);
+                        }
+                        !promotes
+                    });
+                }
+                continue;
+            }
             match (self.carry_out_one(&action), action.kind) {
                 // The next one would find none either. Of other processes one may: their memory groups may have room.
                 (Outcome::NoMemory, Kind::Promote) => {
@@ -515,6 +632,12 @@ impl<'a, H: Host> Control<'a, H> {
         self.say_waiting(waiting);
         self.observer.status(&self.status);
         Wake::Time
+    }
+
+    /// A block can be had without compaction, as of now.
+    fn in_stock(&mut self) -> bool {
+        let free = self.host.free_blocks();
+        free.is_none_or(|free| free > self.settings.budget.free_blocks)
     }
 
     fn carry_out_one(&mut self, action: &Action) -> Outcome {

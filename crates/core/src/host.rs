@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use crate::action::{Action, Call};
+use crate::block::Zone;
 use crate::observe::{Observation, ProcessId, Region, Snapshot};
-use crate::units::Time;
+use crate::stock::{Compacted, Order};
+use crate::units::{Blocks, Time};
 
 /// What a policy wants to have looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +50,8 @@ pub enum HostEvent {
     Refused(u32, String),
     /// Something that people should know; said once.
     Notice(String),
+    /// A compaction is over.
+    Compacted(Compacted),
 }
 
 /// Why a wait ended.
@@ -57,6 +61,15 @@ pub enum Wake {
     Time,
     /// It is over: asked to stop, or nothing is left to manage.
     Stop,
+}
+
+/// Free memory by zone, and who asked for blocks: what planners of compaction decide on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Contiguity {
+    /// The zones with memory.
+    pub zones: Vec<Zone>,
+    /// Faults of the whole machine that wanted a huge page since some beginning, whether they got one or not.
+    pub huge_faults: u64,
 }
 
 /// A machine, live or simulated. Everything that the control loop knows and does goes through here.
@@ -78,6 +91,22 @@ pub trait Host {
 
     /// Does it. Says what the call said, which is not yet what happened.
     fn act(&mut self, action: &Action) -> Call;
+
+    /// Free memory now, zone by zone; none where nobody can say.
+    fn contiguity(&mut self) -> Option<Contiguity> {
+        None
+    }
+
+    /// Free blocks now; none where nobody can say.
+    fn free_blocks(&mut self) -> Option<Blocks> {
+        None
+    }
+
+    /// Begins to make free blocks, beside everything else. What comes of it is told by [`HostEvent::Compacted`]. False: it cannot, because
+    /// the last one is still under way or there is no way to do it here.
+    fn compact(&mut self, _order: &Order) -> bool {
+        false
+    }
 
     /// Waits for this moment.
     fn wait(&mut self, until: Time) -> Wake;

@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::action::{Kind, Outcome, Reason};
 use crate::observe::{Can, Observation, Region, Why};
+use crate::stock::Ended;
 use crate::units::{BasePages, Time, HUGE_PAGE_BYTES};
 
 /// Version of the grammar; raised when a field changes its meaning or goes away.
@@ -36,6 +37,8 @@ pub enum Event {
         cpu_budget_ppm: u32,
         /// Nothing is acted on.
         dry_run: bool,
+        /// Planner of the stock of free blocks, with its parameters that differ from the default.
+        compact: Option<String>,
     },
     /// A process is managed from now on.
     Found {
@@ -139,6 +142,38 @@ pub enum Event {
         /// Time in the calls.
         took_ns: u64,
     },
+    /// Free blocks are short of what the planner of the stock wants.
+    Stock {
+        /// Blocks that were asked for since the last pass.
+        asked_blocks: u64,
+        /// Blocks that are free.
+        free_blocks: u64,
+        /// Blocks to make.
+        wanted_blocks: u64,
+        /// Why they are not ordered now.
+        why: Option<Deferred>,
+    },
+    /// What came of making blocks.
+    Compacted {
+        /// How.
+        way: String,
+        /// Blocks ordered.
+        asked_blocks: u64,
+        /// Blocks that were free.
+        before_blocks: u64,
+        /// Blocks that are free.
+        after_blocks: u64,
+        /// Memory that went onto the processors' own free lists meanwhile, in blocks.
+        on_lists_blocks: u64,
+        /// Why it ended.
+        ended: Ended,
+        /// Base pages moved meanwhile, by whomever.
+        moved_pages: u64,
+        /// Time it took, beside the loop.
+        took_ns: u64,
+        /// Processor time it took, the kernel's compaction thread included.
+        cpu_ns: u64,
+    },
     /// An action was decided and taken into the budget; in a full journal and in a dry run, also one that waits.
     Decide {
         /// PID.
@@ -219,6 +254,8 @@ pub enum Deferred {
     NoMemory,
     /// Nothing is acted on.
     DryRun,
+    /// The last compaction is still under way.
+    Busy,
 }
 
 /// An event and when it was.
@@ -458,6 +495,24 @@ mod tests {
                 stall_budget_ppm: 50_000,
                 cpu_budget_ppm: 100_000,
                 dry_run: false,
+                compact: Some("demand:reserve=64M".into()),
+            },
+            Event::Stock {
+                asked_blocks: 40,
+                free_blocks: 12,
+                wanted_blocks: 44,
+                why: Some(Deferred::Busy),
+            },
+            Event::Compacted {
+                way: "node".into(),
+                asked_blocks: 44,
+                before_blocks: 12,
+                after_blocks: 57,
+                on_lists_blocks: 0,
+                ended: Ended::Amount,
+                moved_pages: 9000,
+                took_ns: 21_000_000,
+                cpu_ns: 20_000_000,
             },
             Event::Found {
                 pid: 1,

@@ -10,6 +10,7 @@
 //! | [`policy`] | what to do, from what was seen: one file per policy |
 //! | [`block`] | physical memory, block by block |
 //! | [`planner`] | which blocks to empty: one file per rule |
+//! | [`stock`] | when to have how many of them made |
 //! | [`action`] | actions and their named outcomes |
 //! | [`budget`], [`backoff`] | what it may cost; what is left alone |
 //! | [`control`] | the loop |
@@ -26,4 +27,5 @@ pub mod observe;
 pub mod planner;
 pub mod policy;
 pub mod replay;
+pub mod stock;
 pub mod units;

@@ -171,7 +171,7 @@ pub fn replay<'a>(journal: impl Iterator<Item = &'a Line>, policy: &mut dyn Poli
             continue;
         }
         match &line.event {
-            Event::Age { .. } | Event::Notice { .. } => {}
+            Event::Age { .. } | Event::Notice { .. } | Event::Stock { .. } => {}
             Event::Decide { .. } if found.scans == 0 => {
                 let what = "a decision without what was seen before it: this is not a full journal";
                 return Err(JournalError::new(what.to_string()));

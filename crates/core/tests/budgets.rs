@@ -96,6 +96,7 @@ fn processor_time_stays_within_its_budget() {
         let run = Duration::from_secs(60);
         let mut toy = Toy::new(run).with(A, many(60_000));
         toy.age_cpu = Duration::ZERO;
+        toy.world.machine.free_blocks = mega_core::units::Blocks(100_000);
         let status = toy.run(&mut promote_all(), settings).status;
         let share = f64::from(percent) / 100.0;
         // The bucket holds one interval's worth, which may be spent in advance.

@@ -233,6 +233,7 @@ fn a_journal_cannot_ask_for_all_memory_or_name_what_is_not() {
             stall_budget_ppm: 1,
             cpu_budget_ppm: 1,
             dry_run: false,
+            compact: None,
         };
         assert!(policy_of(&start).unwrap().is_err(), "{policy} {params}");
     }

@@ -13,6 +13,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::{self, Write};
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
@@ -92,6 +93,20 @@ struct Held {
     original: String,
     /// What we may have written: one value, or during a change the old and the new one.
     ours: Vec<String>,
+    /// It is a count, and the kernel may have stopped half way: any number from the original to the largest of ours is ours.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    count: bool,
+}
+
+impl Held {
+    fn is_ours(&self, current: &str) -> bool {
+        let number = |text: &str| text.parse::<u64>().ok();
+        let between = || {
+            let most = self.ours.iter().filter_map(|ours| number(ours)).max()?;
+            Some((number(&self.original)?..=most).contains(&number(current)?))
+        };
+        self.ours.iter().any(|ours| ours == current) || self.count && between().unwrap_or(false)
+    }
 }
 
 /// A manager's file.
@@ -183,6 +198,38 @@ impl Knobs {
 
     /// As [`Knobs::set`]; answers how long the kernel took for the write itself, without what remembering costs.
     pub fn set_timed(&mut self, path: &Path, value: &str) -> Result<Duration> {
+        self.change(path, value, false, &mut put)
+    }
+
+    /// As [`Knobs::set`], with the write itself left to `write`: for one that has to be bounded in time.
+    pub fn set_by(
+        &mut self,
+        path: &Path,
+        value: &str,
+        write: &mut dyn FnMut(&Path, &str) -> io::Result<()>,
+    ) -> Result<()> {
+        self.change(path, value, false, write).map(|_| ())
+    }
+
+    /// Sets a count to this number or, where the kernel cannot, to one on the way to it. Answers which.
+    pub fn raise(&mut self, path: &Path, value: u64) -> Result<u64> {
+        match self.change(path, &value.to_string(), true, &mut put) {
+            Ok(_) => Ok(value),
+            Err(KnobError::NotKept { path, wrote, reads }) => match reads.parse() {
+                Ok(reached) => Ok(reached),
+                Err(_) => Err(KnobError::NotKept { path, wrote, reads }),
+            },
+            Err(error) => Err(error),
+        }
+    }
+
+    fn change(
+        &mut self,
+        path: &Path,
+        value: &str,
+        count: bool,
+        put: &mut dyn FnMut(&Path, &str) -> io::Result<()>,
+    ) -> Result<Duration> {
         let lock = self.folder.lock()?;
         let before = current(&self.root, path)?;
         self.clean_up(&lock)?;
@@ -207,12 +254,13 @@ impl Knobs {
         let held = self.state.knobs.entry(path.to_owned()).or_insert(Held {
             original,
             ours: Vec::new(),
+            count,
         });
         if held.ours.last().is_none_or(|last| last != value) {
             held.ours.push(value.to_owned());
         }
         self.save(&lock)?;
-        let result = write(&self.root, path, value);
+        let result = write(&self.root, path, value, put);
         match (&result, previous) {
             (Ok(_), _) => {
                 if let Some(held) = self.state.knobs.get_mut(path) {
@@ -341,13 +389,13 @@ fn put_back(root: &ProcRoot, state: &mut State, others: &[State], report: &mut R
         };
         if current == held.original {
             report.restored.push(path);
-        } else if !held.ours.contains(&current) {
+        } else if !held.is_ours(&current) {
             report.left.push(Left {
                 path,
                 original: held.original,
                 current,
             });
-        } else if let Err(error) = write(root, &path, &held.original) {
+        } else if let Err(error) = write(root, &path, &held.original, &mut put) {
             report.failed.push((path.clone(), error.to_string()));
             unsettled.insert(path, held);
         } else {
@@ -373,20 +421,16 @@ fn current(root: &ProcRoot, path: &Path) -> Result<String> {
 }
 
 /// Writes and reads again. Answers how long the write took.
-fn write(root: &ProcRoot, path: &Path, value: &str) -> Result<Duration> {
+fn write(
+    root: &ProcRoot,
+    path: &Path,
+    value: &str,
+    put: &mut dyn FnMut(&Path, &str) -> io::Result<()>,
+) -> Result<Duration> {
     check(root, path)?;
-    // A file that is not there is no setting, and is not made.
-    let text = format!("{value}\n");
-    let written = fs::OpenOptions::new()
-        .write(true)
-        .truncate(true)
-        .open(path)
-        .and_then(|mut file| {
-            let begin = sys::monotonic();
-            std::io::Write::write_all(&mut file, text.as_bytes())?;
-            Ok(sys::monotonic().saturating_sub(begin))
-        });
-    let took = written.map_err(|e| Error::io(path, "write", e))?;
+    let begin = sys::monotonic();
+    put(path, value).map_err(|e| Error::io(path, "write", e))?;
+    let took = sys::monotonic().saturating_sub(begin);
     let reads = current(root, path)?;
     if reads == value {
         return Ok(took);
@@ -396,6 +440,12 @@ fn write(root: &ProcRoot, path: &Path, value: &str) -> Result<Duration> {
         wrote: value.to_owned(),
         reads,
     })
+}
+
+/// A file that is not there is no setting, and is not made.
+fn put(path: &Path, value: &str) -> io::Result<()> {
+    let mut file = fs::OpenOptions::new().write(true).truncate(true).open(path)?;
+    file.write_all(format!("{value}\n").as_bytes())
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@
 //! | [`blocks`] | physical memory, block by block |
 //! | [`faults`] | how long faults take |
 //! | [`process`], [`select`] | processes held by pidfd; families; finding them |
+//! | [`compact`] | making free blocks: one file per way |
 //! | [`actuate`] | promoting, demoting, ageing |
 //! | [`host`] | all of it together, for the control loop |
 //! | [`contiguity`] | how much of the free memory is of use for huge pages |
@@ -19,6 +20,7 @@
 pub mod actuate;
 pub mod blocks;
 pub mod capabilities;
+pub mod compact;
 pub mod contiguity;
 pub mod error;
 pub mod faults;

@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use mega_core::units::{parse_duration, show_duration, Share};
+use mega_core::units::{parse_duration, show_duration, Bytes, Share};
 use mega_lab::contiguity::{Amount, FragKind, How};
+use mega_linux::compact::Way;
 
 /// MEGA makes huge pages safe to leave on.
 ///
@@ -49,6 +50,8 @@ pub enum Command {
     Frag(FragArgs),
     /// Take huge pages until none is left, time each, and free them
     Hog(HogArgs),
+    /// Make free 2 MB blocks now, or keep making them
+    Compact(CompactArgs),
     /// Run one of the lab's workloads (used by the demonstration, tests and benchmarks)
     #[command(hide = true)]
     Workload(WorkloadArgs),
@@ -116,6 +119,11 @@ pub struct ManageOptions {
     /// more than this share of the time (PSI, last 10 s)
     #[arg(long, value_name = "SHARE", default_value = "10%")]
     pub pressure: Share,
+
+    /// Keep free 2 MB blocks in stock, so that no promotion has to compact: demand, mega
+    /// or ingens, with parameters as in demand:reserve=64M,interval=1s; or off
+    #[arg(long, value_name = "PLANNER|off", default_value = "demand")]
+    pub compact: String,
 
     /// Stop managing after this time
     #[arg(long, value_name = "TIME", value_parser = parse_interval)]
@@ -481,6 +489,52 @@ pub struct HogArgs {
     pub json: bool,
 }
 
+/// `mega compact`
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Planners say how many: mega 200 MB a pass, ingens 100 MB of each fragmented zone, demand (with --watch)
+as many as huge faults asked for. Ways to make them:
+  node       the kernel's own compaction, ended once there are enough
+  proactive  vm.compaction_proactiveness raised for a moment; kcompactd does it
+  pool       nr_hugepages raised step by step, and lowered again
+  offline    128 MB of memory taken offline and online again
+  collapse   memory of our own collapsed and freed
+docs/compaction.md compares them. What a way changes is put back, also at Ctrl-C; after kill -9
+by the next start or `mega off`. What is on the processors' own free lists (Linux 6.7 and later)
+becomes blocks within about ten seconds."
+)]
+pub struct CompactArgs {
+    /// Size of the blocks to make at most, in each pass (default: the planner's)
+    #[arg(long, value_name = "SIZE")]
+    pub budget: Option<Bytes>,
+
+    /// Who says how many: mega, ingens or demand, with parameters as in
+    /// ingens:fragmentation=80%
+    #[arg(long, value_name = "PLANNER", default_value = "mega")]
+    pub planner: String,
+
+    /// How to make them: node, proactive, pool, offline or collapse
+    #[arg(long, value_name = "WAY", default_value = "node", value_parser = parse_way)]
+    pub how: Way,
+
+    /// Time that one pass may take
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_interval)]
+    pub time: Duration,
+
+    /// Again and again, every 5 s or this often, until Ctrl-C
+    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "5s",
+        value_parser = parse_interval)]
+    pub watch: Option<Duration>,
+
+    /// Say what would be done, and do nothing
+    #[arg(long)]
+    pub dry_run: bool,
+
+    /// As JSON, a line for each pass
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// `mega workload`
 #[derive(Debug, Args)]
 pub struct WorkloadArgs {
@@ -509,6 +563,14 @@ fn parse_keep(text: &str) -> Result<Share, String> {
         return Err("keeping all or nothing fragments nothing".to_string());
     }
     Ok(share)
+}
+
+fn parse_way(text: &str) -> Result<Way, String> {
+    let found = Way::STOCK.into_iter().find(|way| way.word() == text);
+    found.ok_or_else(|| {
+        let words: Vec<_> = Way::STOCK.iter().map(|way| way.word()).collect();
+        format!("expected one of {}", words.join(", "))
+    })
 }
 
 fn parse_target(text: &str) -> Result<MapTarget, String> {
@@ -596,6 +658,10 @@ mod tests {
             ["frag", "--hold", "0s"],
             ["hog", "--how", "magic"],
             ["hog", "--count", "0"],
+            ["compact", "--how", "chosen"],
+            ["compact", "--budget", "-1"],
+            ["compact", "--time", "0s"],
+            ["compact", "--watch=0s", "--json"],
         ] {
             assert!(
                 Cli::try_parse_from(["mega", bad[0], bad[1], bad[2]]).is_err(),

@@ -10,6 +10,7 @@ mod exit;
 mod manage;
 mod output;
 mod status;
+mod stock;
 mod text;
 
 use clap::Parser;
@@ -41,6 +42,7 @@ fn main() -> std::process::ExitCode {
         Command::Workload(args) => return cmd::workload::run(&args),
         Command::Frag(args) => cmd::frag::run(&args),
         Command::Hog(args) => cmd::hog::run(&args),
+        Command::Compact(args) => cmd::compact::run(&args),
     };
     Failure::status(result, Failure::FAILED)
 }

@@ -6,8 +6,10 @@ use anyhow::{Context, Result};
 use mega_core::budget::Budget;
 use mega_core::control::{Control, Settings, Status};
 use mega_core::policy::{by_name, Policy, POLICIES};
+use mega_core::stock::Stock;
 use mega_core::units::Blocks;
 use mega_linux::capabilities::Status as Found;
+use mega_linux::compact::{self, Actuator, Way};
 use mega_linux::host::{LinuxHost, Options, Roster};
 use mega_linux::knobs::{fault_size, FaultSize as Size};
 use mega_linux::knobs::{Claims, Knobs, Restored};
@@ -18,6 +20,7 @@ use mega_linux::scan::{choose, Preference, Scanner};
 use crate::args::{FaultSize, ManageOptions, ScannerChoice};
 use crate::exit::Failure;
 use crate::output::Output;
+use crate::stock::planner_from;
 
 /// Everything that can fail before a program is touched has not failed.
 pub struct Ready {
@@ -26,6 +29,8 @@ pub struct Ready {
     settings: Settings,
     options: ManageOptions,
     claims: Claims,
+    stock: Option<Stock>,
+    actuator: Option<Box<dyn Actuator>>,
     /// Held so that they are put back when managing ends.
     knobs: Knobs,
     /// What to write to.
@@ -65,6 +70,10 @@ pub fn scanner_for(choice: ScannerChoice) -> Result<(Box<dyn Scanner>, Vec<Strin
 /// Checks and opens everything.
 pub fn prepare(options: ManageOptions) -> Result<Ready> {
     let policy = policy_from(&options.policy, &options.set)?;
+    let mut stock = match options.compact.as_str() {
+        "off" => None,
+        planner => Some(Stock::new(planner_from(planner)?)),
+    };
     require(options.dry_run)?;
     let mut output = Output::open(options.journal.as_deref(), options.json, options.verbose, options.quiet)?;
     // What a manager that was killed left behind is put back first.
@@ -98,6 +107,16 @@ pub fn prepare(options: ManageOptions) -> Result<Ready> {
         };
         fault_size(&mut knobs, size).context("cannot set what a fault maps")?;
     }
+    let mut actuator = None;
+    if stock.is_some() && !options.dry_run {
+        match compact::open(Way::Node, &ProcRoot::default(), STATE_DIR.as_ref()) {
+            Ok(way) => actuator = Some(way),
+            Err(error) => {
+                output.say(&format!("no stock of free blocks is kept: {error}"));
+                stock = None;
+            }
+        }
+    }
     let settings = Settings {
         interval: options.interval,
         budget: Budget {
@@ -116,6 +135,8 @@ pub fn prepare(options: ManageOptions) -> Result<Ready> {
         settings,
         options,
         claims,
+        stock,
+        actuator,
         knobs,
         output,
     })
@@ -194,9 +215,12 @@ impl Ready {
                 duration: self.options.duration,
                 dry_run: self.options.dry_run,
                 claims: Some(self.claims),
+                actuator: self.actuator,
             },
         );
-        let status = Control::new(&mut host, self.policy.as_mut(), self.settings, &mut self.output).run();
+        let status = Control::new(&mut host, self.policy.as_mut(), self.settings, &mut self.output)
+            .with_stock(self.stock)
+            .run();
         match self.knobs.restore() {
             Ok(done) if done.left.is_empty() && done.failed.is_empty() => {}
             Ok(done) => describe_restored(&done).iter().for_each(|text| self.output.say(text)),

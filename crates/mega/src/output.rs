@@ -165,6 +165,24 @@ fn summary(s: &Status) -> String {
         share(s.stall, s.elapsed),
         show_duration(s.cpu),
         share(s.cpu, s.elapsed),
+    ) + &stock(s)
+}
+
+/// What became of the stock, if anything was done for it.
+fn stock(s: &Status) -> String {
+    if s.compactions == 0 {
+        return String::new();
+    }
+    let once = if s.compactions == 1 {
+        "compaction"
+    } else {
+        "compactions"
+    };
+    format!(
+        "; stock {} blocks made in {} {once}, cpu {}",
+        s.made.0,
+        s.compactions,
+        show_duration(s.compaction_cpu)
     )
 }
 
@@ -186,6 +204,9 @@ fn summary_json(s: &Status) -> String {
         "cpu_ns": ns(s.cpu),
         "elapsed_ns": ns(s.elapsed),
         "last_scan_ns": ns(s.scan_took),
+        "compactions": s.compactions,
+        "made_blocks": s.made.0,
+        "compaction_cpu_ns": ns(s.compaction_cpu),
     })
     .to_string()
 }

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
 use mega_core::control::Status;
-use mega_core::units::show_duration;
+use mega_core::units::{show_duration, Bytes, HUGE_PAGE_BYTES};
 
 /// The line.
 #[derive(Debug, Default)]
@@ -48,7 +48,7 @@ impl StatusLine {
 
     fn line(&self, s: &Status) -> String {
         format!(
-            "{}/{} huge, +{} -{}, {} back, stall {:.1}% cpu {:.1}%, scan {}",
+            "{}/{} huge, +{} -{}, {} back, stall {:.1}% cpu {:.1}%, {}",
             s.huge,
             s.regions,
             s.promoted,
@@ -56,7 +56,10 @@ impl StatusLine {
             s.returned,
             self.rates.0,
             self.rates.1,
-            show_duration(s.scan_took),
+            s.stock.map_or_else(
+                || format!("scan {}", show_duration(s.scan_took)),
+                |free| format!("stock {}", Bytes(free.0 * HUGE_PAGE_BYTES))
+            ),
         )
     }
 
@@ -79,7 +82,7 @@ fn terminal_width() -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mega_core::units::Bytes;
+    use mega_core::units::Blocks;
 
     #[test]
     fn the_line_fits_eighty_columns_on_a_large_machine() {
@@ -92,7 +95,10 @@ mod tests {
             scan_took: Duration::from_micros(123_456),
             ..Status::default()
         };
-        let line = StatusLine::default().line(&status);
-        assert!(line.len() < 80, "{} {line}", line.len());
+        for stock in [None, Some(Blocks(524_288))] {
+            let line = StatusLine::default().line(&Status { stock, ..status });
+            assert!(line.len() < 80, "{} {line}", line.len());
+            assert_eq!(line.contains("stock"), stock.is_some());
+        }
     }
 }

@@ -11,11 +11,11 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::rank::{ranked, zones_of_pass};
-use super::{blocks_for, Choice, Making, Planner, Reason, Seen};
+use super::{blocks_for, to_gain_in, Choice, Making, Planner, Reason, Seen};
 use crate::block::ZoneKind;
 use crate::policy::params::{parameters, Count, ParamError};
 use crate::policy::Param;
-use crate::units::{Bytes, Share, HUGE_PAGE_BYTES};
+use crate::units::{Blocks, Bytes, Share, HUGE_PAGE_BYTES};
 
 parameters! {
     /// Our parameters.
@@ -56,6 +56,19 @@ impl Demand {
         enough.map_or(0, |part| sorted[part as usize - 1])
     }
 
+    /// Takes note of what was asked for; blocks that are short, as far as the budget pays for them.
+    fn amount(&mut self, seen: &Seen<'_>) -> u64 {
+        self.remember(seen.asked.0);
+        let served = |kind| matches!(kind, ZoneKind::Normal | ZoneKind::Movable | ZoneKind::Dma32);
+        let free = seen
+            .zones
+            .iter()
+            .filter(|zone| served(zone.kind))
+            .fold(0u64, |sum, zone| sum.saturating_add(zone.free_blocks.0));
+        let shortfall = self.stock(seen.total).saturating_sub(free);
+        shortfall.min(blocks_for(self.params.budget))
+    }
+
     /// Free blocks to have.
     fn stock(&self, total: Bytes) -> u64 {
         if self.asked.iter().all(|&asked| asked == 0) {
@@ -76,17 +89,15 @@ impl Planner for Demand {
         self.params.interval
     }
 
+    fn want(&mut self, seen: &Seen<'_>) -> Blocks {
+        let (always, sometimes) = zones_of_pass(seen, self.params.dma32_under);
+        let most = to_gain_in(seen, &always).saturating_add(to_gain_in(seen, &sometimes));
+        Blocks(self.amount(seen).min(most))
+    }
+
     fn plan(&mut self, seen: &Seen<'_>) -> Vec<Choice> {
-        self.remember(seen.asked.0);
-        let served = |kind| matches!(kind, ZoneKind::Normal | ZoneKind::Movable | ZoneKind::Dma32);
-        let free = seen
-            .zones
-            .iter()
-            .filter(|zone| served(zone.kind))
-            .fold(0u64, |sum, zone| sum.saturating_add(zone.free_blocks.0));
+        let amount = self.amount(seen);
         let p = &self.params;
-        let shortfall = self.stock(seen.total).saturating_sub(free);
-        let amount = shortfall.min(blocks_for(p.budget));
         let mut making = Making::new(seen.blocks);
         if amount > 0 {
             let (always, sometimes) = zones_of_pass(seen, p.dma32_under);

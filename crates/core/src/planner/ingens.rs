@@ -7,11 +7,11 @@
 
 use std::time::Duration;
 
-use super::{blocks_for, can_be_emptied, Choice, Making, Planner, Reason, Seen};
-use crate::block::ZoneKind;
+use super::{blocks_for, can_be_emptied, to_gain, Choice, Making, Planner, Reason, Seen};
+use crate::block::{Zone, ZoneKind};
 use crate::policy::params::{parameters, ParamError};
 use crate::policy::Param;
-use crate::units::{Bytes, Share};
+use crate::units::{Blocks, Bytes, Share};
 
 parameters! {
     /// Ingens' parameters.
@@ -20,6 +20,13 @@ parameters! {
         budget: Bytes = Bytes::mib(100), "size of the blocks to empty in a pass, of each zone";
         fragmentation: Share = Share::percent(50), "share of a zone's free memory outside of free blocks from which it is compacted";
         unflagged_max: Share = Share::percent(5), "ours: share of pages without a flag up to which a block may be emptied";
+    }
+}
+
+impl IngensParams {
+    fn compacts(&self, zone: &Zone) -> bool {
+        let served = matches!(zone.kind, ZoneKind::Normal | ZoneKind::Movable | ZoneKind::Dma32);
+        served && zone.free_pages > 0 && zone.fragmentation() >= self.fragmentation
     }
 }
 
@@ -38,14 +45,16 @@ impl Planner for Ingens {
         self.params.interval
     }
 
+    fn want(&mut self, seen: &Seen<'_>) -> Blocks {
+        let p = &self.params;
+        let zones = seen.zones.iter().filter(|zone| p.compacts(zone));
+        Blocks(zones.map(|zone| to_gain(zone).min(blocks_for(p.budget))).sum())
+    }
+
     fn plan(&mut self, seen: &Seen<'_>) -> Vec<Choice> {
         let p = &self.params;
         let mut making = Making::new(seen.blocks);
-        for (zone, i) in seen.zones.iter().zip(0u8..) {
-            let compacted = matches!(zone.kind, ZoneKind::Normal | ZoneKind::Movable | ZoneKind::Dma32);
-            if !compacted || zone.free_pages == 0 || zone.fragmentation() < p.fragmentation {
-                continue;
-            }
+        for (_, i) in seen.zones.iter().zip(0u8..).filter(|(zone, _)| p.compacts(zone)) {
             let lowest = seen
                 .blocks
                 .iter()

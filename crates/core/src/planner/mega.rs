@@ -10,10 +10,10 @@
 use std::time::Duration;
 
 use super::rank::{ranked, zones_of_pass};
-use super::{blocks_for, Choice, Making, Planner, Reason, Seen};
+use super::{blocks_for, to_gain_in, Choice, Making, Planner, Reason, Seen};
 use crate::policy::params::{parameters, ParamError};
 use crate::policy::Param;
-use crate::units::{Bytes, Share};
+use crate::units::{Blocks, Bytes, Share};
 
 parameters! {
     /// The paper's parameters, with its values (section 3.4), and ours.
@@ -38,6 +38,13 @@ impl Planner for Mega {
 
     fn interval(&self) -> Duration {
         self.params.interval
+    }
+
+    fn want(&mut self, seen: &Seen<'_>) -> Blocks {
+        let p = &self.params;
+        let (always, sometimes) = zones_of_pass(seen, p.dma32_under);
+        let most = to_gain_in(seen, &always).saturating_add(to_gain_in(seen, &sometimes));
+        Blocks(blocks_for(p.budget).min(most))
     }
 
     fn plan(&mut self, seen: &Seen<'_>) -> Vec<Choice> {

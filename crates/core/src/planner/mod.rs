@@ -87,6 +87,10 @@ pub trait Planner: Send {
     /// Time from one plan to the next.
     fn interval(&self) -> Duration;
 
+    /// Blocks that this pass would empty at most, from the zones alone: for actuators that cannot choose. `seen.blocks` is not looked
+    /// at, so they need not be read, which costs 20 ms per GB. A pass calls either this or [`Planner::plan`].
+    fn want(&mut self, seen: &Seen<'_>) -> Blocks;
+
     /// Names the blocks to empty, in this order.
     fn plan(&mut self, seen: &Seen<'_>) -> Vec<Choice>;
 
@@ -128,6 +132,17 @@ fn can_be_emptied(block: &Block, unflagged_max: Share) -> bool {
     let unflagged = u128::from(block.pages(PageKind::Unflagged).0);
     let within = unflagged * 1_000_000 <= u128::from(unflagged_max.as_millionths()) * u128::from(REGION_PAGES);
     block.kind() == BlockKind::Movable && within
+}
+
+/// Blocks that could be made of a zone's free memory outside of free blocks: no compaction gains more.
+fn to_gain(zone: &Zone) -> u64 {
+    zone.free_pages.saturating_sub(zone.free_pages_in_blocks()) / u64::from(REGION_PAGES)
+}
+
+/// The same of these zones, given by their indices.
+fn to_gain_in(seen: &Seen<'_>, zones: &[u8]) -> u64 {
+    let of = |i: &u8| seen.zones.get(usize::from(*i)).map_or(0, to_gain);
+    zones.iter().map(of).fold(0, u64::saturating_add)
 }
 
 /// Whole blocks that a budget pays for.

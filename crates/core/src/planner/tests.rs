@@ -266,3 +266,23 @@ fn demand_keeps_what_was_asked_for_in_stock_and_compacts_for_nobody_else() {
     assert!(demand.plan(&seen(&blocks, &stocked(36), 20)).is_empty(), "enough");
     assert_eq!(demand.plan(&seen(&blocks, &stocked(0), 5000)).len(), 100, "its budget");
 }
+
+#[test]
+fn what_is_wanted_without_a_look_at_blocks_is_the_plans_amount_and_never_more_than_free_memory_gives() {
+    let blocks: Vec<Block> = (0..1000).map(|i| movable(i, NORMAL, 10, 5)).collect();
+    let plenty = [zone(ZoneKind::Dma32, 0, 0), zone(ZoneKind::Normal, 1_000_000, 0)];
+    let little = [zone(ZoneKind::Dma32, 0, 0), zone(ZoneKind::Normal, 512 * 7 + 511, 0)];
+    let whole = [zone(ZoneKind::Dma32, 0, 0), zone(ZoneKind::Normal, 512 * 7, 7)];
+    for (name, budget) in [("mega", 100), ("ingens", 50), ("demand", 36)] {
+        let planned = by_name(name).unwrap().plan(&seen(&blocks, &plenty, 20)).len() as u64;
+        let want = |zones| by_name(name).unwrap().want(&seen(&[], zones, 20));
+        assert_eq!((want(&plenty), planned), (Blocks(budget), budget), "{name}");
+        assert_eq!(want(&little), Blocks(7), "{name}: more is not to be had");
+        assert_eq!(want(&whole), Blocks(0), "{name}: nothing to gain");
+    }
+    assert_eq!(
+        Demand::default().want(&seen(&[], &plenty, 0)),
+        Blocks(0),
+        "nobody asked"
+    );
+}

@@ -7,11 +7,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use mega_core::action::{Action, Call, CallError, Expect, Kind, Outcome, Reason};
+use mega_core::block::{Zone, ZoneKind};
 use mega_core::control::{Control, Observer, Settings, Status};
-use mega_core::host::{Aged, Host, HostEvent, Look, Wake, Wants};
+use mega_core::host::{Aged, Contiguity, Host, HostEvent, Look, Wake, Wants};
 use mega_core::journal::{Event, Line};
 use mega_core::observe::{Can, Machine, Observation, ProcessId, ProcessView, Region, Snapshot};
 use mega_core::policy::{Decision, Needs, Param, ParamError, Policy};
+use mega_core::stock::{Compacted, Ended, Order, Stock};
 use mega_core::units::{BasePages, Blocks, Bytes, Share, Time, REGION_PAGES};
 
 pub const US: Duration = Duration::from_micros(1);
@@ -203,6 +205,13 @@ pub struct Toy {
     pub scans: Vec<Time>,
     /// The machine as of the last scan.
     pub seen: Option<Machine>,
+    /// Orders to make blocks: when, and what.
+    pub orders: Vec<(Time, Order)>,
+    /// One in so many of the blocks ordered is made; 0: none.
+    pub yields: u64,
+    /// How long making blocks takes.
+    pub compacting: Duration,
+    under_way: Option<(Time, Compacted)>,
 }
 
 impl Toy {
@@ -230,6 +239,10 @@ impl Toy {
             ages: Vec::new(),
             scans: Vec::new(),
             seen: None,
+            orders: Vec::new(),
+            yields: 1,
+            compacting: 20 * MS,
+            under_way: None,
         }
     }
 
@@ -246,15 +259,30 @@ impl Toy {
     /// Manages it until its time is over.
     pub fn run(&mut self, policy: &mut dyn Policy, settings: Settings) -> Run {
         let mut log = Log::default();
-        let status = Control::new(self, policy, settings, &mut log).run();
+        self.run_with(policy, settings, None, &mut log)
+    }
+
+    /// Manages it and keeps a stock.
+    pub fn run_with_stock(&mut self, policy: &mut dyn Policy, settings: Settings, stock: Stock) -> Run {
+        let mut log = Log::default();
+        self.run_with(policy, settings, Some(stock), &mut log)
+    }
+
+    fn run_with(&mut self, policy: &mut dyn Policy, settings: Settings, stock: Option<Stock>, log: &mut Log) -> Run {
+        let status = Control::new(self, policy, settings, log).with_stock(stock).run();
         Run {
             status,
-            lines: log.lines,
+            lines: std::mem::take(&mut log.lines),
         }
     }
 
     fn pass(&mut self, time: Duration) {
         self.now = self.now.after(time);
+        if let Some((_, done)) = self.under_way.take_if(|(at, _)| *at <= self.now) {
+            self.world.machine.free_blocks.0 += done.gained().0;
+            self.cpu += done.cpu;
+            self.world.events.push(HostEvent::Compacted(done));
+        }
         while let Some(entry) = self.changes.first_entry().filter(|entry| *entry.key() <= self.now) {
             for change in entry.remove() {
                 change(&mut self.world);
@@ -342,7 +370,11 @@ impl Host for Toy {
         };
         let act = place.next.pop_front().unwrap_or(place.after);
         match act.effect {
-            Effect::Works => place.work(action.kind),
+            Effect::Works => {
+                let takes = u64::from(action.kind == Kind::Promote && !place.huge);
+                place.work(action.kind);
+                self.world.machine.free_blocks.0 = self.world.machine.free_blocks.0.saturating_sub(takes);
+            }
             Effect::Forks => place.shared = true,
             Effect::Nothing => {}
             Effect::Unmapped => {
@@ -366,6 +398,52 @@ impl Host for Toy {
         } else {
             Wake::Time
         }
+    }
+
+    fn contiguity(&mut self) -> Option<Contiguity> {
+        let zone = Zone {
+            node: 0,
+            name: "Normal".into(),
+            kind: ZoneKind::Normal,
+            start_frame: 0,
+            spanned_frames: 1 << 23,
+            free_pages: self.world.machine.available_bytes.0 / 4096,
+            free_blocks: self.world.machine.free_blocks,
+        };
+        Some(Contiguity {
+            zones: vec![zone],
+            huge_faults: 0,
+        })
+    }
+
+    fn free_blocks(&mut self) -> Option<Blocks> {
+        Some(self.world.machine.free_blocks)
+    }
+
+    fn compact(&mut self, order: &Order) -> bool {
+        if self.under_way.is_some() {
+            return false;
+        }
+        self.orders.push((self.now, *order));
+        let before = self.world.machine.free_blocks;
+        let gained = order.blocks.0.checked_div(self.yields).unwrap_or(0);
+        let done = Compacted {
+            way: "toy",
+            asked: order.blocks,
+            before,
+            after: Blocks(before.0 + gained),
+            on_lists: Blocks(0),
+            moved_pages: 0,
+            took: self.compacting,
+            cpu: self.compacting,
+            ended: if self.yields == 1 {
+                Ended::Amount
+            } else {
+                Ended::Through
+            },
+        };
+        self.under_way = Some((self.now.after(self.compacting), done));
+        true
     }
 
     fn events(&mut self) -> Vec<HostEvent> {

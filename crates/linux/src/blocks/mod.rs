@@ -163,11 +163,7 @@ pub fn read(root: &ProcRoot, sampling: Sampling) -> Result<Physical, BlocksError
     };
     let blocks = look.read(&ranges, (spanned / every + 1) as usize)?;
     let after = buddyinfo::read(root)?;
-    for zone in &mut zones {
-        let counted = after.zones.iter().find(|z| z.node == zone.node && z.name == zone.name);
-        zone.free_pages = counted.map_or(0, buddyinfo::Zone::free_pages);
-        zone.free_blocks = counted.map_or(Blocks(0), buddyinfo::Zone::free_blocks);
-    }
+    count_free(&mut zones, &after);
     let per_cpu_pages = zoneinfo.iter().filter_map(|zone| zone.percpu_pages);
     Ok(Physical {
         blocks,
@@ -182,6 +178,24 @@ pub fn read(root: &ProcRoot, sampling: Sampling) -> Result<Physical, BlocksError
         holes_known: ram.is_some(),
         took: began.elapsed(),
     })
+}
+
+/// The zones with memory and what is free in each, without a look at any block: well under a millisecond.
+///
+/// # Errors
+/// A file that cannot be read, or is not what it should be.
+pub fn free_by_zone(root: &ProcRoot) -> Result<Vec<Zone>, Error> {
+    let mut zones = zones(&zoneinfo::read(root)?);
+    count_free(&mut zones, &buddyinfo::read(root)?);
+    Ok(zones)
+}
+
+fn count_free(zones: &mut [Zone], free: &buddyinfo::Buddyinfo) {
+    for zone in zones {
+        let counted = free.zones.iter().find(|z| z.node == zone.node && z.name == zone.name);
+        zone.free_pages = counted.map_or(0, buddyinfo::Zone::free_pages);
+        zone.free_blocks = counted.map_or(Blocks(0), buddyinfo::Zone::free_blocks);
+    }
 }
 
 fn refused(path: &Path, action: &'static str, source: io::Error) -> BlocksError {

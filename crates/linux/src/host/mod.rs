@@ -2,6 +2,7 @@
 
 mod aged;
 mod contents;
+mod stock;
 mod wait;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,20 +10,23 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use mega_core::action::{Action, Call, CallError};
-use mega_core::host::{Aged as AgedReport, Host, HostEvent, Look, Wake, Wants};
+use mega_core::host::{Aged as AgedReport, Contiguity, Host, HostEvent, Look, Wake, Wants};
 use mega_core::observe::{Can, Machine, Observation, ProcessId, ProcessView, Region, Snapshot};
+use mega_core::stock::Order;
 use mega_core::units::{BasePages, Blocks, Bytes, Share, Time, HUGE_PAGE_BYTES, REGION_PAGES};
 use rustix::fd::AsFd;
 
 use crate::actuate;
+use crate::compact::Actuator;
 use crate::knobs::{Claim, Claims};
-use crate::proc::{buddyinfo, meminfo, pressure, status, ProcRoot};
+use crate::proc::{buddyinfo, meminfo, pressure, status, vmstat, ProcRoot};
 use crate::process::Process;
 use crate::scan::{RegionFlags, RegionScan, ScanError, ScanRange, Scanner};
 use crate::sys;
 use crate::vma::Vma;
 use aged::Aged;
 use contents::Contents;
+use stock::StockThread;
 use wait::Woken;
 
 /// Who is to be managed: asked at every scan.
@@ -56,6 +60,8 @@ pub struct Options {
     pub dry_run: bool,
     /// Claims on processes, so that two managers never work on the same one.
     pub claims: Option<Claims>,
+    /// What makes free blocks for the stock, if anything.
+    pub actuator: Option<Box<dyn Actuator>>,
 }
 
 /// The live machine.
@@ -72,13 +78,16 @@ pub struct LinuxHost {
     /// A split gives zero-filled base pages back (Linux 6.12): where it does not, knowing of them is of no use.
     split_frees: bool,
     seen_any: bool,
+    stock: Option<StockThread>,
     said: BTreeSet<&'static str>,
 }
 
 impl LinuxHost {
     /// A host that looks through this scanner at whom the roster names.
-    pub fn new(scanner: Box<dyn Scanner>, roster: Box<dyn Roster>, options: Options) -> Self {
+    pub fn new(scanner: Box<dyn Scanner>, roster: Box<dyn Roster>, mut options: Options) -> Self {
+        let actuator = options.actuator.take();
         Self {
+            stock: actuator.map(|actuator| StockThread::new(actuator, options.root.clone())),
             scanner,
             roster,
             managed: BTreeMap::new(),
@@ -381,7 +390,8 @@ impl Host for LinuxHost {
     }
 
     fn cpu_time(&self) -> Duration {
-        sys::process_cpu_time().saturating_sub(self.cpu_at_start)
+        let beside = self.stock.as_ref().map_or(Duration::ZERO, StockThread::cpu_elsewhere);
+        sys::process_cpu_time().saturating_sub(self.cpu_at_start) + beside
     }
 
     fn observe(&mut self, wants: &Wants) -> Snapshot {
@@ -493,8 +503,37 @@ impl Host for LinuxHost {
         }
     }
 
+    fn contiguity(&mut self) -> Option<Contiguity> {
+        let seen = crate::blocks::free_by_zone(&self.options.root).and_then(|zones| {
+            let counters = vmstat::read(&self.options.root)?;
+            let faults = [counters.thp_fault_alloc(), counters.thp_fault_fallback()];
+            Ok(Contiguity {
+                zones,
+                huge_faults: faults.into_iter().flatten().fold(0, u64::saturating_add),
+            })
+        });
+        match seen {
+            Ok(seen) => Some(seen),
+            Err(error) => {
+                self.notice_once("contiguity", || format!("no stock of free blocks is kept: {error}"));
+                None
+            }
+        }
+    }
+
+    fn free_blocks(&mut self) -> Option<Blocks> {
+        buddyinfo::read(&self.options.root).ok().map(|free| free.free_blocks())
+    }
+
+    fn compact(&mut self, order: &Order) -> bool {
+        self.stock.as_mut().is_some_and(|stock| stock.begin(order))
+    }
+
     fn events(&mut self) -> Vec<HostEvent> {
         self.drop_ended();
+        if let Some(stock) = &mut self.stock {
+            self.events.extend(stock.take());
+        }
         std::mem::take(&mut self.events)
     }
 }

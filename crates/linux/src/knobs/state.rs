@@ -132,8 +132,11 @@ impl Folder {
             let mut paths = Vec::new();
             for entry in fs::read_dir(&folder)? {
                 let path = entry?.path();
-                if path.extension().is_some_and(|end| end == "json") {
-                    paths.push(path);
+                match path.extension().and_then(|end| end.to_str()) {
+                    Some("json") => paths.push(path),
+                    // Saving needs the lock, which we have: whoever saved this was killed half way.
+                    Some("new") => fs::remove_file(&path)?,
+                    _ => {}
                 }
             }
             paths.sort();

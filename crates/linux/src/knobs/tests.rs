@@ -355,3 +355,44 @@ fn the_claim_of_a_manager_that_ended_is_void() {
     assert!(claims.list().unwrap().is_empty());
     drop(ours);
 }
+
+#[test]
+fn a_count_that_the_kernel_left_half_way_is_ours_and_put_back_after_a_crash_and_a_larger_one_is_not() {
+    for (left, restored) in [("5", true), ("60", true), ("100", true), ("101", false), ("4", false)] {
+        let tree = Tree::new();
+        let a = tree.knob("a", "5");
+        tree.crash(|knobs| assert_eq!(knobs.raise(&a, 100).unwrap(), 100));
+        // As the kernel leaves it where memory is short, or where the manager was killed in the middle of the write.
+        fs::write(&a, left).unwrap();
+        let done = tree.knobs().recover().unwrap();
+        assert_eq!(done.left.is_empty(), restored, "{left}");
+        assert_eq!(says(&a), if restored { "5" } else { left }, "{left}");
+    }
+}
+
+#[test]
+fn a_write_that_is_left_to_somebody_is_remembered_before_it_is_made_and_read_again() {
+    let tree = Tree::new();
+    let a = tree.knob("a", "online");
+    let mut knobs = tree.knobs();
+    let mut remembered = 0;
+    let mut write = |path: &Path, value: &str| {
+        remembered = tree.state_files().len();
+        fs::write(path, value)
+    };
+    knobs.set_by(&a, "offline", &mut write).unwrap();
+    assert_eq!((remembered, says(&a)), (1, "offline".into()));
+    let error = knobs.set_by(&a, "gone", &mut |_, _| Ok(())).unwrap_err();
+    assert!(matches!(error, KnobError::NotKept { .. }), "{error}");
+    drop(knobs);
+    assert_eq!(says(&a), "online");
+}
+
+#[test]
+fn a_file_that_was_being_saved_when_its_manager_was_killed_does_not_stay() {
+    let tree = Tree::new();
+    let mut knobs = tree.knobs();
+    fs::write(tree.state.join("knobs/1-2.new"), "{ half").unwrap();
+    assert!(knobs.recover().unwrap().is_empty());
+    assert!(tree.state_files().is_empty());
+}

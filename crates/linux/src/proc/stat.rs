@@ -35,6 +35,8 @@ pub struct Stat {
     pub start_ticks: u64,
     /// Size of the address space in bytes; 0 for kernel threads and zombies.
     pub size_bytes: u64,
+    /// The signal that its parent gets when it ends: SIGCHLD, or 0 for a helper that nobody is told of.
+    pub exit_signal: Option<i32>,
 }
 
 impl Stat {
@@ -99,6 +101,7 @@ pub fn parse(path: &Path, text: &[u8]) -> Result<Stat> {
         threads: at.number("num_threads", field(20))?,
         start_ticks: at.number("starttime", field(22))?,
         size_bytes: at.number("vsize", field(23))?,
+        exit_signal: field(38).and_then(|text| text.parse().ok()),
     })
 }
 

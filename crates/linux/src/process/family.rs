@@ -144,6 +144,10 @@ impl Family {
                     continue;
                 }
                 let Some(stat) = living(root, pid, look) else { continue };
+                // A helper of the manager's own ([`sys::Writer`]), not of what it runs.
+                if self.above == Some(stat.ppid) && stat.exit_signal == Some(0) {
+                    continue;
+                }
                 // Not so if the child ended meanwhile and its PID is another's now.
                 if stat.ppid == parent || self.above == Some(stat.ppid) || self.members.contains_key(&stat.ppid) {
                     self.insert(stat, look);

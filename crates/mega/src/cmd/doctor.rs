@@ -4,6 +4,7 @@ use std::io::Write;
 
 use anyhow::Result;
 use mega_linux::capabilities::{examine, Finding, Status};
+use mega_linux::compact::{available, Way};
 use mega_linux::proc::ProcRoot;
 use serde_json::json;
 
@@ -16,6 +17,18 @@ struct Capability {
     what: &'static str,
     works: bool,
     why: String,
+}
+
+/// The ways of making free blocks that there are, and why the others are not.
+fn ways() -> (Vec<&'static str>, String) {
+    let (mut ways, mut none) = (Vec::new(), String::new());
+    for way in Way::STOCK {
+        match available(way, &ProcRoot::default()) {
+            Ok(()) => ways.push(way.word()),
+            Err(error) => none += &format!("; {error}"),
+        }
+    }
+    (ways, none)
 }
 
 /// Looks and tells. Always succeeds: finding something missing is what it is for.
@@ -77,7 +90,7 @@ fn capabilities(findings: &[Finding]) -> Vec<Capability> {
             .map_or("", |f| f.detail.as_str())
             .to_string()
     };
-    let no_module = "needs mega.ko, which is not part of this release";
+    let (ways, none) = ways();
     let no_faults = "needs the reservation kernel or the simulator, not part of this release";
     vec![
         Capability {
@@ -101,9 +114,15 @@ fn capabilities(findings: &[Finding]) -> Vec<Capability> {
             why: detail("cold"),
         },
         Capability {
+            what: "make free blocks, bounded",
+            works: !ways.is_empty(),
+            why: format!("by {}", ways.join(", ")) + &none,
+        },
+        Capability {
             what: "compact chosen blocks",
-            works: false,
-            why: no_module.into(),
+            works: available(Way::Chosen, &ProcRoot::default()).is_ok(),
+            why: available(Way::Chosen, &ProcRoot::default())
+                .map_or_else(|error| error.to_string(), |()| String::new()),
         },
         Capability {
             what: "decide at fault time (reservations)",

@@ -1,6 +1,7 @@
 //! The subcommands, one file each.
 
 pub mod bench;
+pub mod compact;
 pub mod demo;
 pub mod doctor;
 pub mod frag;

@@ -1,4 +1,4 @@
-//! `mega frag` and `mega hog` on the live machine, with at most a gigabyte. One test at a time, because each measures the machine's
+//! `mega frag`, `mega hog` and `mega compact` on the live machine, with at most two gigabytes. One test at a time, because each measures the machine's
 //! memory; those that lack a privilege or memory say so and skip.
 
 #[path = "../live/support.rs"]
@@ -7,6 +7,7 @@ mod support;
 #[path = "../hazards/tool.rs"]
 mod tool;
 
+mod compact;
 mod frag;
 mod hog;
 mod unprivileged;

@@ -1,0 +1,96 @@
+//! `nr_hugepages` raised step by step, and lowered again: the kernel compacts, and reclaims, for each page of the pool.
+//!
+//! The pool takes the blocks that are free first. So it has to hold all of them for a moment, which nobody else can have then, before
+//! compaction makes any more.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use mega_core::stock::Ended;
+
+use super::write::{self, numbered};
+use super::{Actuator, CompactError, Task, Way, Work};
+use crate::knobs::Knobs;
+use crate::proc::{buddyinfo, ProcRoot};
+
+/// Pages between two looks at what there is by now, once free blocks are used up: 16 MB, some milliseconds.
+const STEP: u64 = 8;
+/// Pages of free blocks taken in one write: some milliseconds.
+const FREE_STEP: u64 = 256;
+
+/// The settings, one for each node or one for all, with undo.
+pub struct Pool {
+    paths: Vec<PathBuf>,
+    knobs: Knobs,
+}
+
+/// The settings, if they may be written.
+pub fn find(root: &ProcRoot) -> Result<Vec<PathBuf>, CompactError> {
+    const NAME: &str = "hugepages-2048kB/nr_hugepages";
+    let nodes = numbered(&root.sys.join("devices/system/node"), "node");
+    let mut paths: Vec<PathBuf> = nodes
+        .into_iter()
+        .map(|(_, node)| node.join("hugepages").join(NAME))
+        .collect();
+    paths.retain(|path| path.exists());
+    let all = root.sys.join("kernel/mm/hugepages").join(NAME);
+    if paths.is_empty() && all.exists() {
+        paths.push(all);
+    }
+    write::writable(Way::Pool, &paths, "the kernel has no hugetlb pages of 2 MB")?;
+    Ok(paths)
+}
+
+impl Pool {
+    /// Finds them.
+    pub fn open(root: &ProcRoot, knobs: Knobs) -> Result<Self, CompactError> {
+        let paths = find(root)?;
+        Ok(Self { paths, knobs })
+    }
+
+    fn raise(&mut self, task: &Task<'_>) -> Result<Ended, CompactError> {
+        let mut held = 0;
+        for path in &self.paths {
+            let mut now = number(&self.knobs, path)?;
+            loop {
+                if let Some(ended) = task.over(held)? {
+                    return Ok(ended);
+                }
+                let free = buddyinfo::read(task.root)?.free_blocks().0;
+                let step = free.clamp(STEP, FREE_STEP);
+                let reached = self.knobs.raise(path, now.saturating_add(step))?;
+                held += reached.saturating_sub(now);
+                let had = reached > now;
+                now = reached;
+                if !had {
+                    break;
+                }
+            }
+        }
+        Ok(Ended::Through)
+    }
+}
+
+fn number(knobs: &Knobs, path: &Path) -> Result<u64, CompactError> {
+    let text = knobs.get(path)?;
+    text.parse().map_err(|_| CompactError::Missing {
+        way: Way::Pool,
+        why: format!("{}: '{text}' is not a number of pages", path.display()),
+    })
+}
+
+impl Actuator for Pool {
+    fn way(&self) -> Way {
+        Way::Pool
+    }
+
+    fn make(&mut self, task: &Task<'_>) -> Result<Work, CompactError> {
+        super::check_room(Way::Pool, task)?;
+        let ended = self.raise(task);
+        super::put_back(&mut self.knobs, Way::Pool)?;
+        Ok(Work {
+            ended: ended?,
+            helpers_cpu: Duration::ZERO,
+        })
+    }
+}
