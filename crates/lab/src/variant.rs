@@ -5,6 +5,7 @@
 //!   base  thp-always  thp-madvise  thp-always-defrag  mthp-64k        backdrops
 //!   mega  ingens  trim  khugepaged  …                                 a policy on the backdrop `base`
 //!   thp-always+trim   mthp-64k+mega   base+mega:uprom=30%:mprom=80%         a policy on another backdrop, with parameters
+//!   mega:compact=ingens   mega:compact=off                  who keeps the stock of free blocks; else the manager's default
 //! ```
 //!
 //! Settings are made through [`Knobs`], which puts them back on success, on failure and, after kill -9, at the next start.
@@ -14,6 +15,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use mega_core::planner;
 use mega_core::policy::{by_name, POLICIES};
 use mega_linux::knobs::{KnobError, Knobs};
 use mega_linux::proc::ProcRoot;
@@ -73,6 +75,9 @@ impl Backdrop {
     }
 }
 
+/// The parameter that is the manager's and not the policy's.
+const COMPACT: &str = "compact";
+
 const MTHP_64K: &str = "hugepages-64kB/enabled";
 
 /// A policy that manages the program, with parameters as text.
@@ -82,6 +87,16 @@ pub struct Managed {
     pub policy: String,
     /// `key=value` each.
     pub set: Vec<String>,
+    /// The planner that keeps the stock of free blocks, or `off`; none: the manager's default.
+    pub compact: Option<String>,
+}
+
+impl Managed {
+    /// All parameters as they can be typed again.
+    fn all(&self) -> impl Iterator<Item = String> + '_ {
+        let compact = self.compact.iter().map(|planner| format!("{COMPACT}={planner}"));
+        self.set.iter().cloned().chain(compact)
+    }
 }
 
 /// How memory is managed.
@@ -164,25 +179,34 @@ impl FromStr for Variant {
             None => (Backdrop::Base, names),
         };
         let mut made = by_name(policy).ok_or_else(unknown)?;
-        let set: Vec<String> = params
-            .split(':')
-            .filter(|p| !p.is_empty())
-            .map(str::to_string)
-            .collect();
+        let (mut set, mut compact) = (Vec::new(), None);
         let wrong = |why: String| VariantError::Parameter {
             name: text.to_string(),
             why,
         };
-        for param in &set {
+        for param in params.split(':').filter(|p| !p.is_empty()) {
             let (key, value) = param
                 .split_once('=')
                 .ok_or_else(|| wrong(format!("'{param}' is not KEY=VALUE")))?;
-            made.set(key, value).map_err(|e| wrong(e.to_string()))?;
+            if key == COMPACT {
+                if value != "off" && planner::by_name(value).is_none() {
+                    let planners: Vec<&str> = planner::PLANNERS.iter().map(|(name, _)| *name).collect();
+                    return Err(wrong(format!(
+                        "there is no planner '{value}'; there are {} and off",
+                        planners.join(", ")
+                    )));
+                }
+                compact = Some(value.to_string());
+            } else {
+                made.set(key, value).map_err(|e| wrong(e.to_string()))?;
+                set.push(param.to_string());
+            }
         }
         made.check().map_err(|e| wrong(e.to_string()))?;
         let managed = Some(Managed {
             policy: policy.to_string(),
             set,
+            compact,
         });
         Ok(Self {
             backdrop,
@@ -201,8 +225,8 @@ impl fmt::Display for Variant {
                     write!(f, "{}+", self.backdrop.name())?;
                 }
                 f.write_str(&managed.policy)?;
-                if !managed.set.is_empty() {
-                    write!(f, ":{}", managed.set.join(":"))?;
+                for set in managed.all() {
+                    write!(f, ":{set}")?;
                 }
             }
         }
@@ -260,6 +284,9 @@ impl Variant {
         for set in &managed.set {
             options.extend(["--set".to_string(), set.clone()]);
         }
+        if let Some(planner) = &managed.compact {
+            options.extend(["--compact".to_string(), planner.clone()]);
+        }
         Some(options)
     }
 
@@ -269,9 +296,10 @@ impl Variant {
         let about = match &self.managed {
             None => self.backdrop.about().to_string(),
             Some(managed) => {
-                let params = match managed.set.as_slice() {
+                let params: Vec<String> = managed.all().collect();
+                let params = match params.as_slice() {
                     [] => String::new(),
-                    set => format!(" with {}", set.join(", ")),
+                    params => format!(" with {}", params.join(", ")),
                 };
                 format!(
                     "{}, managed by policy {}{params}",
@@ -313,6 +341,8 @@ mod tests {
             "mthp-64k+mega",
             "mega:uprom=30%",
             "thp-always+mega:uprom=30%:mprom=80%",
+            "mega:compact=off",
+            "mega:uprom=30%:compact=ingens",
         ] {
             let variant: Variant = name.parse().unwrap();
             assert_eq!(variant.to_string(), name);
@@ -334,6 +364,7 @@ mod tests {
             "mega:nosuch=1",
             "mega:uprom",
             "mega:uprom=900%",
+            "mega:compact=nobody",
             "base#",
         ] {
             assert!(bad.parse::<Variant>().is_err(), "{bad}");
@@ -349,6 +380,11 @@ mod tests {
         assert_eq!(
             mega.manager_options().unwrap(),
             ["--policy", "mega", "--set", "uprom=30%"]
+        );
+        let other: Variant = "mega:compact=ingens".parse().unwrap();
+        assert_eq!(
+            other.manager_options().unwrap(),
+            ["--policy", "mega", "--compact", "ingens"]
         );
     }
 }

@@ -13,6 +13,7 @@ mod ingens;
 mod lrbhps;
 mod mega;
 mod ours;
+mod study;
 
 /// One experiment.
 #[derive(Debug, Clone, Copy)]
@@ -54,6 +55,7 @@ pub fn all() -> impl Iterator<Item = &'static Experiment> {
         .iter()
         .chain(ingens::LIST)
         .chain(lrbhps::LIST)
+        .chain(study::LIST)
         .chain(ours::LIST)
 }
 

@@ -1,6 +1,7 @@
 //! What is measured: a workload of ours, a real program with its client, or any command. Each knows how to run itself once
 //! and what it can say about it; everything else (variant, condition, sampling, noise) is done around it.
 
+pub mod allocation;
 pub mod batch;
 pub mod builtin;
 pub mod catalogue;

@@ -297,6 +297,7 @@ mod tests {
             },
             &ServerOptions::default(),
         );
+        assert_ne!(other.unwrap().port, taken);
         let why = Server::start_on(|| Ok(taken), &ServerOptions::default())
             .unwrap_err()
             .to_string();

@@ -1,0 +1,215 @@
+//! The allocation-latency study as a program: huge pages are taken until none is left, and each is timed. Before that something is, or is
+//! not, done about fragmented memory.
+//!
+//! They are taken as hugetlb pages, one after the other (`khugehog` allocated in the kernel): nothing is zeroed, so the time is
+//! that of the allocation alone, and no host's first touch of memory is in it.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use mega_core::stock::Order;
+use mega_core::units::Blocks;
+use mega_linux::compact::{self, Way};
+use mega_linux::contiguity;
+use mega_linux::knobs::Knobs;
+use mega_linux::proc::ProcRoot;
+
+use super::support::{detail, metric, system, Session};
+use super::{Figures, Launch, Needs, Program, ProgramError, Watch};
+use crate::contiguity::{Hog, HogOptions, HogResult, How};
+use crate::memory::HUGE_BYTES;
+use crate::result::{Better, Distribution, Metric, Unit};
+
+/// What is done before huge pages are taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Before {
+    /// Nothing: the kernel compacts on demand, in each allocation.
+    Nothing,
+    /// All memory is compacted once, by hand.
+    Manual,
+    /// The kernel compacts in the background, at its most eager, for as long as the others take at most.
+    Proactive,
+    /// A stock is made, as large as what is to be taken, by the way that `mega` keeps its own.
+    Stock,
+}
+
+/// Longest time that anything may take before.
+const PREPARE: Duration = Duration::from_secs(12);
+
+/// The kernel takes what compaction has emptied from the processors' own lists in about so long.
+const LISTS: Duration = Duration::from_secs(10);
+
+/// Where settings that are changed are remembered.
+const STATE_FOLDER: &str = "/run/mega";
+
+/// The study's measurement.
+#[derive(Debug, Clone, Copy)]
+pub struct Allocation {
+    /// What is done before.
+    pub before: Before,
+    /// Huge pages to take; none: until there are none left.
+    pub count: Option<u64>,
+}
+
+fn refused(doing: &str, why: impl std::fmt::Display) -> ProgramError {
+    system(doing)(std::io::Error::other(why.to_string()))
+}
+
+impl Allocation {
+    fn prepare(&self, session: &mut Session<'_>, root: &ProcRoot) -> Result<(), ProgramError> {
+        match self.before {
+            Before::Nothing => return Ok(()),
+            Before::Manual => {
+                let path = root.proc.join("sys/vm/compact_memory");
+                std::fs::write(path, "1").map_err(system("compact memory"))?;
+            }
+            Before::Proactive => {
+                let mut knobs =
+                    Knobs::open(root.clone(), Path::new(STATE_FOLDER)).map_err(|e| refused("remember settings", e))?;
+                let path = root.proc.join("sys/vm/compaction_proactiveness");
+                knobs
+                    .set(&path, "100")
+                    .map_err(|e| refused("have the kernel compact in the background", e))?;
+                session.wait(PREPARE)?;
+                knobs
+                    .restore()
+                    .map_err(|e| refused("put the kernel's background compaction back", e))?;
+                return Ok(());
+            }
+            Before::Stock => {
+                let free = contiguity::read(root).map_err(|e| refused("see free memory", e))?;
+                let all = free.free_bytes / HUGE_BYTES as u64;
+                let order = Order {
+                    blocks: Blocks(self.count.unwrap_or(all).saturating_sub(free.free_blocks)),
+                    time: PREPARE,
+                };
+                let mut way = compact::open(Way::Node, root, Path::new(STATE_FOLDER))
+                    .map_err(|e| refused("make free blocks", e))?;
+                let stop = session.launch.stop.clone();
+                let stopped = move || stop.load(std::sync::atomic::Ordering::Relaxed);
+                compact::compact(way.as_mut(), root, &order, &[], &stopped)
+                    .map_err(|e| refused("make free blocks", e))?;
+            }
+        }
+        session.wait(LISTS)
+    }
+}
+
+/// Figures of what was taken.
+fn figures(took: &HogResult, prepared: Duration) -> Figures {
+    let mut figures = Figures::default();
+    let latency = &took.latency;
+    let mut set = |name: &str, value: f64| figures.values.insert(name.to_string(), value);
+    set("alloc_mean_ns", latency.mean_ns);
+    set("alloc_max_ns", latency.max_ns as f64);
+    for (percent, name) in [
+        (50.0, "alloc_p50_ns"),
+        (90.0, "alloc_p90_ns"),
+        (95.0, "alloc_p95_ns"),
+        (99.0, "alloc_p99_ns"),
+    ] {
+        if let Some(ns) = latency.percentile_ns(percent) {
+            set(name, ns as f64);
+        }
+    }
+    set("obtained", took.obtained as f64);
+    set("obtained_share", took.share_of_free);
+    set("unusable_share", took.before.unusable_share);
+    set("prepare_ns", prepared.as_nanos() as f64);
+    let mut quantiles: Vec<(f64, f64)> = latency
+        .percentiles
+        .iter()
+        .map(|(percent, ns)| (percent / 100.0, *ns as f64))
+        .collect();
+    quantiles.push((1.0, latency.max_ns as f64));
+    figures.distributions.insert(
+        "alloc".to_string(),
+        Distribution {
+            count: latency.count,
+            mean_ns: latency.mean_ns,
+            quantiles,
+        },
+    );
+    figures
+}
+
+impl Program for Allocation {
+    fn name(&self) -> String {
+        "allocation".to_string()
+    }
+
+    fn describe(&self) -> String {
+        let before = match self.before {
+            Before::Nothing => "compaction on demand",
+            Before::Manual => "after compact_memory",
+            Before::Proactive => "after 12 s of compaction_proactiveness=100",
+            Before::Stock => "after a stock was made by mega's way",
+        };
+        let count = self
+            .count
+            .map_or("until none is left".to_string(), |n| format!("{n} of them"));
+        format!("hugetlb pages of 2 MB, one at a time, {count}; {before}")
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        let ns = |name: &str, label: &str| metric(name, label, Unit::Ns, Better::Lower);
+        vec![
+            ns("alloc_mean_ns", "allocation mean"),
+            ns("alloc_p50_ns", "allocation p50"),
+            detail(ns("alloc_p90_ns", "allocation p90")),
+            ns("alloc_p95_ns", "allocation p95"),
+            detail(ns("alloc_p99_ns", "allocation p99")),
+            ns("alloc_max_ns", "allocation max"),
+            metric("obtained", "huge pages obtained", Unit::Count, Better::Higher),
+            metric(
+                "obtained_share",
+                "share of free memory obtained",
+                Unit::Ratio,
+                Better::Higher,
+            ),
+            metric(
+                "unusable_share",
+                "useless for huge pages just before",
+                Unit::Ratio,
+                Better::Neither,
+            ),
+            detail(ns("prepare_ns", "time to prepare")),
+        ]
+    }
+
+    fn needs(&self) -> Needs {
+        Needs {
+            memory_bytes: self.count.unwrap_or(1024) * HUGE_BYTES as u64,
+            disk_bytes: 0,
+        }
+    }
+
+    fn seconds(&self) -> f64 {
+        12.0 + if self.before == Before::Nothing {
+            0.0
+        } else {
+            PREPARE.as_secs_f64()
+        }
+    }
+
+    fn run(&self, launch: &Launch, watch: &mut dyn Watch) -> Result<Figures, ProgramError> {
+        let root = ProcRoot::default();
+        let mut session = Session::new(self.name(), launch, watch);
+        session.phase("prepare");
+        let began = Instant::now();
+        self.prepare(&mut session, &root)?;
+        let prepared = began.elapsed();
+        session.phase("take");
+        let options = HogOptions {
+            how: How::Hugetlb,
+            count: self.count,
+            base: false,
+            state_folder: STATE_FOLDER.into(),
+        };
+        let stop = launch.stop.clone();
+        let stopped = || stop.load(std::sync::atomic::Ordering::Relaxed);
+        let took = Hog::run(&options, &root, &stopped).map_err(|e| refused("take huge pages", e))?;
+        session.check()?;
+        Ok(figures(&took, prepared))
+    }
+}
