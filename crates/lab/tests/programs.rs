@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use mega_lab::program::allocation::{Allocation, Before};
 use mega_lab::program::batch::Batch;
 use mega_lab::program::command::{CommandLine, Printed, Source};
 use mega_lab::program::mariadb::MariaDb;
@@ -613,5 +614,32 @@ fn a_program_that_is_missing_says_how_to_install_it() {
     assert_eq!(missing.len(), 15, "{text}");
     for line in missing {
         assert_eq!(line.matches("is not installed: apt install").count(), 2, "{line}");
+    }
+}
+
+#[test]
+fn huge_pages_are_taken_one_by_one_and_all_settings_are_as_before() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: hugetlb pages need root");
+        return;
+    }
+    let settings = || {
+        let of = |name: &str| std::fs::read_to_string(format!("/proc/sys/vm/{name}")).unwrap_or_default();
+        ["nr_hugepages", "compaction_proactiveness"].map(of)
+    };
+    let original = settings();
+    for before in [Before::Nothing, Before::Proactive] {
+        let program = Allocation {
+            before,
+            count: Some(32),
+        };
+        let mut watch = recorder(|_, _| ());
+        let figures = program.run(&place(60.0).launch, &mut watch).unwrap();
+        assert_eq!(watch.phases, ["prepare", "take"]);
+        assert_eq!(figures.values["obtained"], 32.0);
+        assert_eq!(figures.distributions["alloc"].count, 32);
+        let (median, largest) = (figures.values["alloc_p50_ns"], figures.values["alloc_max_ns"]);
+        assert!(median > 0.0 && median <= largest, "{figures:?}");
+        assert_eq!(settings(), original);
     }
 }
