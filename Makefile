@@ -11,7 +11,7 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo -E env PATH="$$PATH")
 PREFIX ?= /usr/local
 MEGA := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)/release/mega
 
-.PHONY: all setup setup-test build demo test test-vm lint test-rust bench install clean
+.PHONY: all setup setup-test build demo test beside test-vm lint test-rust bench install clean
 
 all: build
 
@@ -33,7 +33,10 @@ demo: build
 test: setup-test
 	@echo "== build tests"
 	$(CARGO) test --workspace --release --locked --no-run
-	@$(MAKE) --no-print-directory -j2 --output-sync=none lint test-rust $(if $(VM),test-vm)
+	@$(MAKE) --no-print-directory -j2 --output-sync=none test-rust beside
+
+beside: lint
+	$(if $(VM),@$(MAKE) --no-print-directory test-vm)
 
 lint: setup
 	@echo "== lint"
