@@ -23,8 +23,8 @@ impl StatusLine {
         }
         self.shown = Some(Instant::now());
         self.measure(status);
-        let line = self.line(status);
         let width = terminal_width();
+        let line = self.line(status, width);
         let mut err = io::stderr().lock();
         let _ = write!(
             err,
@@ -46,9 +46,10 @@ impl StatusLine {
         }
     }
 
-    fn line(&self, s: &Status) -> String {
-        format!(
-            "{}/{} huge, +{} -{}, {} back, stall {:.1}% cpu {:.1}%, {}",
+    /// The stock is shown where there is room for it.
+    fn line(&self, s: &Status, width: usize) -> String {
+        let mut line = format!(
+            "{}/{} huge, +{} -{}, {} back, stall {:.1}% cpu {:.1}%, scan {}",
             s.huge,
             s.regions,
             s.promoted,
@@ -56,11 +57,15 @@ impl StatusLine {
             s.returned,
             self.rates.0,
             self.rates.1,
-            s.stock.map_or_else(
-                || format!("scan {}", show_duration(s.scan_took)),
-                |free| format!("stock {}", Bytes(free.0 * HUGE_PAGE_BYTES))
-            ),
-        )
+            show_duration(s.scan_took),
+        );
+        if let Some(free) = s.stock {
+            let stock = format!(", stock {}", Bytes(free.0 * HUGE_PAGE_BYTES));
+            if line.len() + stock.len() < width {
+                line.push_str(&stock);
+            }
+        }
+        line
     }
 
     /// Removes the line.
@@ -85,20 +90,28 @@ mod tests {
     use mega_core::units::Blocks;
 
     #[test]
-    fn the_line_fits_eighty_columns_on_a_large_machine() {
-        let status = Status {
+    fn the_line_fits_eighty_columns_on_a_large_machine_and_has_the_stock_where_there_is_room() {
+        let large = Status {
             regions: 524_288,
             huge: 524_000,
             promoted: 524_288,
             demoted: 10_240,
             returned: Bytes::mib(999_999),
             scan_took: Duration::from_micros(123_456),
+            stock: Some(Blocks(524_288)),
             ..Status::default()
         };
-        for stock in [None, Some(Blocks(524_288))] {
-            let line = StatusLine::default().line(&Status { stock, ..status });
-            assert!(line.len() < 80, "{} {line}", line.len());
-            assert_eq!(line.contains("stock"), stock.is_some());
+        let small = Status {
+            stock: large.stock,
+            ..Status::default()
+        };
+        for (status, width, stock) in [(large, 80, false), (large, 100, true), (small, 80, true)] {
+            let line = StatusLine::default().line(&status, width);
+            assert!(line.len() < width, "{} {line}", line.len());
+            assert!(line.contains("scan"), "{line}");
+            assert_eq!(line.contains("stock"), stock, "{line}");
         }
+        let none = StatusLine::default().line(&Status::default(), 80);
+        assert!(!none.contains("stock"), "{none}");
     }
 }
