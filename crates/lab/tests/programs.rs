@@ -149,7 +149,7 @@ fn fail(program: &dyn Program, seconds: f64, on_phase: impl FnMut(&str, i32)) ->
     let error = program.run(&place.launch, &mut watch).unwrap_err();
     eprintln!("{error}");
     assert!(watch.pids.iter().all(|pid| is_gone(*pid)));
-    assert!(start.elapsed().as_secs_f64() < seconds + 5.0, "{:?}", start.elapsed());
+    assert!(start.elapsed().as_secs_f64() < seconds + 20.0, "{:?}", start.elapsed());
     Some(error)
 }
 

@@ -354,11 +354,12 @@ fn a_process_that_is_not_followed_adds_nothing() {
 fn what_is_no_fault_of_the_program_is_not_taken_for_the_end_of_one() {
     let _alone = alone();
     const PAGES: usize = 64;
-    const PAUSE: Duration = Duration::from_millis(30);
+    // Long beside the longest time for which a busy machine may take the processor from a program in a fault.
+    const PAUSE: Duration = Duration::from_secs(1);
     let pause = || {
         let time = libc::timespec {
-            tv_sec: 0,
-            tv_nsec: PAUSE.as_nanos() as i64,
+            tv_sec: PAUSE.as_secs() as i64,
+            tv_nsec: 0,
         };
         // SAFETY: reads the timespec.
         unsafe { libc::nanosleep(&time, std::ptr::null_mut()) };

@@ -205,7 +205,7 @@ mod tests {
         assert!(!stock.begin(&ORDER), "the last one is under way");
         assert!(stock.take().is_empty());
         drop(stock);
-        assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+        assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
     }
 
     #[test]

@@ -76,10 +76,10 @@ fn every_signal_that_ends_it_frees_at_once_what_was_checked_while_it_was_held() 
         let asked = Instant::now();
         program.signal(signal);
         let ended = program.wait(SOON);
-        assert!(asked.elapsed() < Duration::from_secs(2), "{:?}", asked.elapsed());
+        assert!(asked.elapsed() < Duration::from_secs(10), "{:?}", asked.elapsed());
         assert_eq!((ended.code(), ended.stderr.as_str()), (0, ""));
         // Others take and free memory too, but not that much at that moment.
-        let back = wait_until(Duration::from_secs(2), || free_bytes() > held + 500 * MIB);
+        let back = wait_until(SOON, || free_bytes() > held + 500 * MIB);
         assert!(back, "{held} bytes were free, and are {} now", free_bytes());
     }
 }

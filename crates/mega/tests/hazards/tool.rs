@@ -81,6 +81,12 @@ impl Ended {
             .code()
             .unwrap_or_else(|| 128 + self.status.signal().unwrap_or(0))
     }
+
+    /// What it said, but for the remark that this machine is too slow for the interval asked for.
+    pub fn complaints(&self) -> String {
+        let lines = self.stderr.split_inclusive('\n');
+        lines.filter(|line| !line.contains("to stay within the budget")).collect()
+    }
 }
 
 /// A program under way, with its output in files so that it never waits for a reader. Killed when dropped.
