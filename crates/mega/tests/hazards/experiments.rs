@@ -11,7 +11,7 @@ use mega_lab::stats::Verdict;
 use rustix::process::Signal;
 
 use crate::support::{wait_until, MEGA};
-use crate::tool::{mega, ready, settings, state_files, Ended, Figures, Program};
+use crate::tool::{from_env, mega, ready, settings, state_files, Ended, Figures, Program};
 
 const ENABLED: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -331,7 +331,8 @@ fn the_same_variant_twice_is_no_difference_and_a_planted_slowdown_of_five_percen
         )
     };
     let same = format!("exec {MEGA} workload compute --passes 600");
-    let trials = 3;
+    // Twenty, by hand: MEGA_CONTROL_TRIALS=20.
+    let trials = from_env("MEGA_CONTROL_TRIALS", 3);
     let seen: Vec<_> = (0..trials).map(|_| verdict("base,base#again", &same, "6")).collect();
     let different = seen
         .iter()
@@ -341,7 +342,7 @@ fn the_same_variant_twice_is_no_difference_and_a_planted_slowdown_of_five_percen
         "the same twice: {different} of {trials} called different: {seen:?}"
     ));
     // By chance one in 32 is: two of three once in about 350 runs of this test.
-    assert!(different <= 1, "{seen:?}");
+    assert!(different <= 1 + trials as usize / 20, "{seen:?}");
     let mut told = Vec::new();
     for _ in 0..3 {
         let seen = verdict("base,thp-madvise", &planted, "8");
