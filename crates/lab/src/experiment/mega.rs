@@ -241,7 +241,7 @@ pub(super) const LIST: &[Experiment] = &[
                 &["free_blocks", "ops_per_s", "compact_migrate_scanned", "compact_free_scanned", "pgmigrate_success"],
             ),
             published: Vec::new(),
-            size: Some(format!("paper: 12 of 16 GB for three minutes; here {scale:.2} of the memory, one minute")),
+            size: Some(format!("paper: 12 of 16 GB for three minutes; here {scale:.2} of the memory")),
         },
     },
     Experiment {
@@ -267,7 +267,7 @@ pub(super) const LIST: &[Experiment] = &[
             ),
             published: Vec::new(),
             size: Some(format!(
-                "paper: 12 of 16 GB for three minutes; here {scale:.2} of the memory, one minute"
+                "paper: 12 of 16 GB for three minutes; here {scale:.2} of the memory"
             )),
         },
     },

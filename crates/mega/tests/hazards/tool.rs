@@ -85,7 +85,9 @@ impl Ended {
     /// What it said, but for the remark that this machine is too slow for the interval asked for.
     pub fn complaints(&self) -> String {
         let lines = self.stderr.split_inclusive('\n');
-        lines.filter(|line| !line.contains("to stay within the budget")).collect()
+        lines
+            .filter(|line| !line.contains("to stay within the budget"))
+            .collect()
     }
 }
 
