@@ -1,0 +1,1 @@
+//! What each thing takes.
