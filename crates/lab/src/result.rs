@@ -1,6 +1,7 @@
 //! What an experiment leaves behind: every run with its figures, where it was measured, and how. This is the format of
 //! `result.json`; the report and the comparison are drawn from it and from nothing else.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -190,6 +191,9 @@ pub struct Run {
     pub phases: Vec<(f64, String)>,
     /// Latency distributions by name: `fault`, `request`.
     pub distributions: BTreeMap<String, Distribution>,
+    /// Physical memory at moments of the run, in their order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pictures: Vec<Picture>,
     /// How quiet the machine was.
     pub noise: Noise,
 }
@@ -226,6 +230,32 @@ pub struct Distribution {
     pub mean_ns: f64,
     /// Quantile (0 to 1) and value in ns, ascending; the last is the largest value, at 1.
     pub quantiles: Vec<(f64, f64)>,
+}
+
+/// Physical memory at a moment: the mean number of base pages in use per block, along physical addresses.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Picture {
+    /// Which moment: `before`, `prepared`.
+    pub moment: String,
+    /// Blocks of 2 MB that one cell stands for.
+    pub blocks_per_cell: u64,
+    /// Number of the first block.
+    pub first_block: u64,
+    /// Cells by rising address.
+    pub cells: Vec<PictureCell>,
+}
+
+/// Base pages in use per block, 0 to 512: the mean over the blocks of a cell that have memory.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PictureCell {
+    /// In huge pages.
+    pub huge: u16,
+    /// What the kernel can move, and pages on the processors' own lists.
+    pub movable: u16,
+    /// The kernel's own.
+    pub unmovable: u16,
 }
 
 /// How quiet the machine was during a run.
@@ -287,8 +317,65 @@ impl Record {
         values
     }
 
+    /// Where several cases were run under one variant, the cases are what people compare: the same record with the cases as variants of one
+    /// case. Any other record as it is.
+    #[must_use]
+    pub fn by_what_differs(&self) -> Cow<'_, Self> {
+        if self.variants.len() != 1 || self.cases.len() < 2 {
+            return Cow::Borrowed(self);
+        }
+        let mut record = self.clone();
+        let variant = record.variants.remove(0);
+        record.variants = std::mem::take(&mut record.cases)
+            .into_iter()
+            .map(|case| VariantInfo {
+                name: case.name,
+                about: format!("{}; {}", case.program, case.condition),
+                knobs: BTreeMap::new(),
+            })
+            .collect();
+        record.cases = vec![Case {
+            name: self.experiment.name.clone(),
+            program: self.experiment.title.clone(),
+            condition: format!("under {}", variant.name),
+        }];
+        for run in &mut record.runs {
+            run.variant = std::mem::replace(&mut run.case, 0);
+        }
+        for published in &mut record.published {
+            published.variant = published.case.take();
+        }
+        Cow::Owned(record)
+    }
+
     /// The metrics that are shown first.
     pub fn main_metrics(&self) -> impl Iterator<Item = &Metric> {
         self.metrics.iter().filter(|metric| metric.main)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::synthetic::{self, Options};
+
+    #[test]
+    fn cases_under_one_variant_become_the_variants_and_others_stay() {
+        let record = synthetic::record(&Options {
+            variants: 1,
+            rounds: 2,
+            ..Options::default()
+        });
+        assert!(record.cases.len() > 1);
+        let turned = record.by_what_differs();
+        let names = |record: &Record| record.cases.iter().map(|c| c.name.clone()).collect::<Vec<_>>();
+        let rows: Vec<_> = turned.variants.iter().map(|v| v.name.clone()).collect();
+        assert_eq!((rows, turned.cases.len()), (names(&record), 1));
+        let metric = &record.metrics[0].name;
+        for case in 0..record.cases.len() {
+            assert_eq!(turned.values(0, case, metric), record.values(case, 0, metric));
+        }
+        let several = synthetic::record(&Options::default());
+        assert_eq!(*several.by_what_differs(), several);
     }
 }

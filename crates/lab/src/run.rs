@@ -218,6 +218,7 @@ fn empty_run() -> Run {
         series: Series::default(),
         phases: Vec::new(),
         distributions: BTreeMap::new(),
+        pictures: Vec::new(),
         noise: Noise::default(),
     }
 }
@@ -239,6 +240,7 @@ impl Bench<'_> {
             Ok(figures) => {
                 run.values.extend(figures.values);
                 run.distributions.extend(figures.distributions);
+                run.pictures = figures.pictures;
             }
             Err(e) => run.outcome = Outcome::Failed(e.to_string()),
         }

@@ -3,7 +3,7 @@
 //!
 //! - Demand is a high quantile of the blocks that promotions and huge faults asked for per interval, over the last N intervals.
 //! - The stock to have is the demand plus a reserve, at most a share of all memory. Without any demand in N intervals it is nothing: free
-//!   memory that nobody wants in 2 MB pieces may be in any pieces.
+//!   memory that nobody wants in 2 MB pieces may be in any pieces. Who knows of a demand to come sets a floor, which is kept always.
 //! - What is missing from the stock is made, at most a budget per interval, best benefit per cost first (SYSTOR'19, section 3.4), in the
 //!   same zones as `mega`.
 
@@ -24,6 +24,7 @@ parameters! {
         n: Count<1, 1000> = Count(60), "intervals over which demand is remembered";
         quantile: Share = Share::percent(95), "share of those intervals whose demand the stock has to meet";
         reserve: Bytes = Bytes::mib(32), "stock beyond the demand";
+        floor: Bytes = Bytes(0), "stock to have even when nobody asks";
         stock_max: Share = Share::percent(10), "share of all memory that the stock is at most";
         budget: Bytes = Bytes::mib(200), "size of the blocks to empty in a pass";
         dma32_under: Share = Share::percent(33), "share of ZONE_DMA32's free memory in 2 MB pieces under which it is compacted too";
@@ -71,12 +72,13 @@ impl Demand {
 
     /// Free blocks to have.
     fn stock(&self, total: Bytes) -> u64 {
-        if self.asked.iter().all(|&asked| asked == 0) {
-            return 0;
-        }
+        let wanted = match self.asked.iter().all(|&asked| asked == 0) {
+            true => 0,
+            false => self.demand().saturating_add(blocks_for(self.params.reserve)),
+        };
         let most = u128::from(total.0) * u128::from(self.params.stock_max.as_millionths()) / 1_000_000;
         let most = (most / u128::from(HUGE_PAGE_BYTES)) as u64;
-        self.demand().saturating_add(blocks_for(self.params.reserve)).min(most)
+        wanted.max(blocks_for(self.params.floor)).min(most)
     }
 }
 
@@ -140,6 +142,21 @@ mod tests {
         );
         demand.remember(0);
         assert_eq!(demand.stock(Bytes(24 << 30)), 0);
+    }
+
+    #[test]
+    fn a_floor_is_kept_for_nobody_and_is_no_more_than_the_share() {
+        let mut demand = Demand::default();
+        demand.set("floor", "1G").unwrap();
+        assert_eq!(demand.stock(Bytes(24 << 30)), 512);
+        demand.remember(600);
+        assert_eq!(
+            demand.stock(Bytes(24 << 30)),
+            616,
+            "the demand and its reserve are more"
+        );
+        demand.set("floor", "20G").unwrap();
+        assert_eq!(demand.stock(Bytes(24 << 30)), 1228);
     }
 
     #[test]

@@ -231,7 +231,12 @@ impl Hog {
     ///
     /// # Errors
     /// When nothing can be measured; nothing is held or changed then.
-    pub fn run(options: &HogOptions, root: &ProcRoot, stop: &dyn Fn() -> bool) -> Result<HogResult, HogError> {
+    pub fn run(
+        options: &HogOptions,
+        root: &ProcRoot,
+        stop: &dyn Fn() -> bool,
+        held: &mut dyn FnMut(),
+    ) -> Result<HogResult, HogError> {
         let room = Room::read(root)?;
         if let Some(count) = options.count {
             room.admit(super::room::Amount::Bytes(count.saturating_mul(HUGE_BYTES as u64)))?;
@@ -249,6 +254,7 @@ impl Hog {
             How::Hugetlb => by_hugetlb(&limits, &options.state_folder)?,
         };
         let counters_after = counters(root);
+        held();
         taken.free()?;
         let obtained = taken.latencies_ns.len() as u64;
         let base = match options.base && taken.stopped != Stopped::Asked {
@@ -295,7 +301,7 @@ mod tests {
     use super::*;
 
     fn run(options: &HogOptions, stop: &dyn Fn() -> bool) -> HogResult {
-        Hog::run(options, &ProcRoot::default(), stop).unwrap()
+        Hog::run(options, &ProcRoot::default(), stop, &mut || ()).unwrap()
     }
 
     #[test]
@@ -324,7 +330,7 @@ mod tests {
             count: Some(5 << 20),
             ..HogOptions::default()
         };
-        let error = Hog::run(&options, &ProcRoot::default(), &|| false).unwrap_err();
+        let error = Hog::run(&options, &ProcRoot::default(), &|| false, &mut || ()).unwrap_err();
         assert!(
             error.to_string().starts_with("10T is more than may be taken"),
             "{error}"
@@ -371,7 +377,7 @@ mod tests {
             how: How::Hugetlb,
             ..HogOptions::default()
         };
-        let error = Hog::run(&options, &root, &|| false).unwrap_err();
+        let error = Hog::run(&options, &root, &|| false, &mut || ()).unwrap_err();
         assert!(matches!(error, HogError::NoHugetlb { .. }), "{error}");
     }
 }

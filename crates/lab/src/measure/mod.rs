@@ -5,5 +5,6 @@ pub mod faults;
 pub mod machine;
 pub mod manager;
 pub mod noise;
+pub mod pictures;
 pub mod sampler;
 pub mod summary;

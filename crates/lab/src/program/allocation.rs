@@ -7,9 +7,6 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use mega_core::stock::Order;
-use mega_core::units::Blocks;
-use mega_linux::compact::{self, Way};
 use mega_linux::contiguity;
 use mega_linux::knobs::Knobs;
 use mega_linux::proc::ProcRoot;
@@ -17,6 +14,8 @@ use mega_linux::proc::ProcRoot;
 use super::support::{detail, metric, system, Session};
 use super::{Figures, Launch, Needs, Program, ProgramError, Watch};
 use crate::contiguity::{Hog, HogOptions, HogResult, How};
+use crate::measure::manager::Manager;
+use crate::measure::pictures;
 use crate::memory::HUGE_BYTES;
 use crate::result::{Better, Distribution, Metric, Unit};
 
@@ -29,7 +28,7 @@ pub enum Before {
     Manual,
     /// The kernel compacts in the background, at its most eager, for as long as the others take at most.
     Proactive,
-    /// A stock is made, as large as what is to be taken, by the way that `mega` keeps its own.
+    /// A `mega manage` keeps a stock as large as it can, beside everything, while huge pages are taken too.
     Stock,
 }
 
@@ -56,12 +55,14 @@ fn refused(doing: &str, why: impl std::fmt::Display) -> ProgramError {
 }
 
 impl Allocation {
-    fn prepare(&self, session: &mut Session<'_>, root: &ProcRoot) -> Result<(), ProgramError> {
+    /// Does what is to be done before, and returns what goes on meanwhile.
+    fn prepare(&self, session: &mut Session<'_>, root: &ProcRoot) -> Result<Option<Manager>, ProgramError> {
         match self.before {
-            Before::Nothing => return Ok(()),
+            Before::Nothing => return Ok(None),
             Before::Manual => {
                 let path = root.proc.join("sys/vm/compact_memory");
                 std::fs::write(path, "1").map_err(system("compact memory"))?;
+                session.wait(LISTS)?;
             }
             Before::Proactive => {
                 let mut knobs =
@@ -74,24 +75,27 @@ impl Allocation {
                 knobs
                     .restore()
                     .map_err(|e| refused("put the kernel's background compaction back", e))?;
-                return Ok(());
             }
             Before::Stock => {
                 let free = contiguity::read(root).map_err(|e| refused("see free memory", e))?;
-                let all = free.free_bytes / HUGE_BYTES as u64;
-                let order = Order {
-                    blocks: Blocks(self.count.unwrap_or(all).saturating_sub(free.free_blocks)),
-                    time: PREPARE,
-                };
-                let mut way = compact::open(Way::Node, root, Path::new(STATE_FOLDER))
-                    .map_err(|e| refused("make free blocks", e))?;
-                let stop = session.launch.stop.clone();
-                let stopped = move || stop.load(std::sync::atomic::Ordering::Relaxed);
-                compact::compact(way.as_mut(), root, &order, &[], &stopped)
-                    .map_err(|e| refused("make free blocks", e))?;
+                let floor = self.count.map_or(free.free_bytes, |count| count * HUGE_BYTES as u64);
+                let launch = session.launch;
+                // What it manages matters little: this very process, whose huge pages it leaves alone.
+                let options = [
+                    "--policy=trim",
+                    "--interval=1s",
+                    "--cpu-budget=100%",
+                    "--compact",
+                    &format!("demand:interval=1s,floor={floor},budget={floor},stock_max=100%"),
+                ]
+                .map(String::from);
+                let pid = std::process::id() as i32;
+                let manager = Manager::start(&launch.mega, &options, pid, &launch.scratch, launch.client_cpu)?;
+                session.wait(PREPARE)?;
+                return Ok(Some(manager));
             }
         }
-        session.wait(LISTS)
+        Ok(None)
     }
 }
 
@@ -143,7 +147,7 @@ impl Program for Allocation {
             Before::Nothing => "compaction on demand",
             Before::Manual => "after compact_memory",
             Before::Proactive => "after 12 s of compaction_proactiveness=100",
-            Before::Stock => "after a stock was made by mega's way",
+            Before::Stock => "with mega keeping a stock",
         };
         let count = self
             .count
@@ -197,8 +201,12 @@ impl Program for Allocation {
         let mut session = Session::new(self.name(), launch, watch);
         session.phase("prepare");
         let began = Instant::now();
-        self.prepare(&mut session, &root)?;
+        let mut seen = vec![pictures::take("before", &root)];
+        let manager = self.prepare(&mut session, &root)?;
         let prepared = began.elapsed();
+        if self.before != Before::Nothing {
+            seen.push(pictures::take("prepared", &root));
+        }
         session.phase("take");
         let options = HogOptions {
             how: How::Hugetlb,
@@ -208,8 +216,16 @@ impl Program for Allocation {
         };
         let stop = launch.stop.clone();
         let stopped = || stop.load(std::sync::atomic::Ordering::Relaxed);
-        let took = Hog::run(&options, &root, &stopped).map_err(|e| refused("take huge pages", e))?;
+        let took = Hog::run(&options, &root, &stopped, &mut || {
+            seen.push(pictures::take("huge pages taken", &root))
+        });
+        let took = took.map_err(|e| refused("take huge pages", e))?;
         session.check()?;
-        Ok(figures(&took, prepared))
+        let mut figures = figures(&took, prepared);
+        if let Some(manager) = manager {
+            figures.values.extend(manager.finish(&root)?);
+        }
+        figures.pictures = seen.into_iter().flatten().collect();
+        Ok(figures)
     }
 }

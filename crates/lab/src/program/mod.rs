@@ -21,7 +21,7 @@ use std::time::Instant;
 
 pub use catalogue::{catalogue, Entry};
 
-use crate::result::{Distribution, Metric};
+use crate::result::{Distribution, Metric, Picture};
 
 /// A program that cannot be run, or was not run to its end.
 #[derive(Debug, thiserror::Error)]
@@ -167,6 +167,8 @@ pub struct Figures {
     pub values: BTreeMap<String, f64>,
     /// Latencies by name.
     pub distributions: BTreeMap<String, Distribution>,
+    /// Physical memory at moments of the run.
+    pub pictures: Vec<Picture>,
 }
 
 /// Something that can be run and measured.

@@ -21,7 +21,7 @@ pub mod scale;
 pub mod terminal;
 
 #[cfg(test)]
-mod synthetic;
+pub(crate) mod synthetic;
 
 pub use compare::{compare, Agreement, CompareError};
 pub use comparison::{comparison, Comparison};

@@ -6,8 +6,8 @@ use rand_core::{RngCore, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
 use crate::result::{
-    About, Better, Case, Distribution, Machine, Metric, Noise, Outcome, Published, Record, Run, Series, Settings, Unit,
-    VariantInfo, SCHEMA,
+    About, Better, Case, Distribution, Machine, Metric, Noise, Outcome, Picture, PictureCell, Published, Record, Run,
+    Series, Settings, Unit, VariantInfo, SCHEMA,
 };
 
 /// What to make up.
@@ -208,6 +208,7 @@ fn run(random: &mut Pcg64Mcg, index: usize, case: usize, variant: usize, round: 
                 quantiles,
             },
         )]),
+        pictures: ["before", "prepared"].map(|moment| picture(moment, variant)).into(),
         noise: Noise {
             steal_share: Some(0.002),
             others_share: Some(0.04),
@@ -215,6 +216,21 @@ fn run(random: &mut Pcg64Mcg, index: usize, case: usize, variant: usize, round: 
             mhz: None,
             doubtful: vec![],
         },
+    }
+}
+
+/// Half of memory in use, in part huge; the unmovable part at the bottom.
+fn picture(moment: &str, variant: usize) -> Picture {
+    let cell = |i: u16| PictureCell {
+        unmovable: if i < 8 { 400 } else { i % 3 * 4 },
+        movable: if i < 8 { 30 } else { 120 + i % 7 * 30 },
+        huge: if i > 30 { variant as u16 * 20 } else { 0 },
+    };
+    Picture {
+        moment: moment.to_string(),
+        blocks_per_cell: 64,
+        first_block: 0,
+        cells: (0..96).map(cell).collect(),
     }
 }
 

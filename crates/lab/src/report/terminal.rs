@@ -19,6 +19,7 @@ const NAME_MAX: usize = 20;
 /// `record` as text, with a line break at its end.
 #[must_use]
 pub fn text(record: &Record) -> String {
+    let record = &*record.by_what_differs();
     let seen = comparison(record);
     let about = &record.experiment;
     let mut out = wrapped("", &format!("{}: {}", about.name, about.title));

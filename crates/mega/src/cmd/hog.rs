@@ -30,7 +30,7 @@ pub fn run(args: &HogArgs) -> Result<()> {
         state_folder: STATE_DIR.into(),
     };
     let root = ProcRoot::default();
-    let result = Hog::run(&options, &root, &|| stopped(&stop, Duration::ZERO))?;
+    let result = Hog::run(&options, &root, &|| stopped(&stop, Duration::ZERO), &mut || ())?;
     if let Some(hint) = hint(&result, &root) {
         tell(&format!("mega: {hint}"));
     }

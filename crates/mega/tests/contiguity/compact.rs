@@ -7,14 +7,15 @@ use std::time::{Duration, Instant};
 
 use mega_core::journal::Event;
 use mega_core::stock::Ended as Why;
+use mega_core::units::Share;
 use mega_lab::contiguity::{Amount, FragKind, FragOptions, Fragmenter};
 use mega_linux::compact::{available, Way};
 use mega_linux::proc::ProcRoot;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::support::MEGA;
-use crate::tool::{mega, ready, state_files, Manager, Program};
+use crate::support::{wait_until, MEGA};
+use crate::tool::{mega, ready, state_files, Figures, Manager, Program};
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -289,4 +290,66 @@ fn switched_off_there_is_no_stock() {
     assert_eq!(managed.ended.code(), 0, "{}", managed.ended.stderr);
     let stock = |event: &Event| matches!(event, Event::Stock { .. } | Event::Compacted { .. });
     assert!(!managed.lines.iter().any(|line| stock(&line.event)));
+}
+
+#[test]
+fn whoever_takes_huge_pages_from_the_stock_of_a_manager_does_not_compact_for_them() {
+    const COUNT: u64 = 192;
+    let Some(_alone) = ready(6144) else { return };
+    if !there(Way::Node) {
+        return;
+    }
+    let figures = Figures::of("a stock kept");
+    let hog = || {
+        let ended = mega(&["hog", "--how", "hugetlb", "--count", &COUNT.to_string(), "--json"]);
+        assert_eq!(ended.code(), 0, "{}", ended.stderr);
+        let line: Value = serde_json::from_slice(&ended.stdout).unwrap();
+        (
+            line["obtained"].as_u64().unwrap(),
+            line["counters"]["compact_stall"].as_u64().unwrap(),
+            line["latency"]["max_ns"].as_u64().unwrap(),
+        )
+    };
+    let options = FragOptions {
+        kind: FragKind::Study,
+        amount: Amount::Share(Share::percent(100)),
+        ..FragOptions::default()
+    };
+    let _fragmenter = Fragmenter::start(Path::new(MEGA), &options).unwrap();
+    let free = || mega_linux::contiguity::read(&ProcRoot::default()).unwrap().free_blocks;
+    if free() >= COUNT {
+        eprintln!(
+            "SKIPPED: memory cannot be fragmented enough: {} blocks are free",
+            free()
+        );
+        return;
+    }
+    let without = hog();
+    let managed = Manager::start(
+        "run",
+        &[
+            "--interval",
+            "200ms",
+            "--cpu-budget",
+            "100%",
+            "--compact",
+            "demand:interval=200ms,floor=1G,budget=1G",
+            "--",
+            "sleep",
+            "60",
+        ],
+    );
+    let kept = wait_until(SOON, || free() >= COUNT * 2);
+    // Others take blocks of it too, now and then.
+    let with: Vec<_> = (0..3).map(|_| hog()).collect();
+    figures.say(format!(
+        "taken, direct compactions, longest in ns: {without:?} without, {with:?} with a stock ({} free)",
+        free()
+    ));
+    managed.program.signal(Signal::TERM);
+    let managed = managed.wait(SOON);
+    assert!(kept, "no stock came to be: {:?}", managed.ended.stderr);
+    assert!(without.1 > 0, "nobody had to compact: {without:?}");
+    assert!(with.iter().all(|(taken, ..)| *taken == COUNT), "{with:?}");
+    assert!(with.iter().any(|(_, stalls, _)| *stalls == 0), "{with:?}");
 }

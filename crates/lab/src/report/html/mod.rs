@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 use super::comparison::{comparison, CaseComparison};
 use super::plot::svg::escape;
-use super::plot::{bars, colour, published, quantiles, series};
+use super::plot::{bars, colour, memory, published, quantiles, series};
 use super::scale::{civil, duration_text};
 use crate::result::{Better, Outcome, Record};
 
@@ -17,6 +17,7 @@ const STYLE: &str = include_str!("style.css");
 /// The page of `record`.
 #[must_use]
 pub fn page(record: &Record) -> String {
+    let record = &*record.by_what_differs();
     let seen = comparison(record);
     let title = escape(&record.experiment.title);
     let mut out = format!(
@@ -135,13 +136,40 @@ fn section(out: &mut String, record: &Record, index: usize, case: &CaseCompariso
     if !figures.is_empty() {
         put!(out, "<div class=\"figures\">\n{figures}</div>");
     }
+    pictures(out, record, index);
     tables::others(out, record, index);
     put!(out, "</section>");
 }
 
+/// Physical memory at its moments, a row of figures for each variant.
+fn pictures(out: &mut String, record: &Record, case: usize) {
+    let runs = (0..record.variants.len()).filter_map(|v| Some((v, memory::run_of(record, case, v)?)));
+    let mut figures = String::new();
+    for (variant, run) in runs {
+        for picture in &run.pictures {
+            let label = format!("{}: {}", record.variants[variant].name, picture.moment);
+            figure(&mut figures, &label, "", Some(memory::memory(picture)));
+        }
+    }
+    if figures.is_empty() {
+        return;
+    }
+    put!(out, "<h3>Physical memory</h3>\n<p class=\"soft\">Base pages in use per block of 2 MB, along physical addresses; one run of each.</p>");
+    put!(out, "<ul class=\"key\">");
+    for (name, _) in memory::KINDS {
+        put!(out, "<li><span class=\"swatch memory-{name}\"></span>{name}</li>");
+    }
+    put!(out, "</ul>\n<div class=\"figures\">\n{figures}</div>");
+}
+
 fn figure(out: &mut String, label: &str, note: &str, svg: Option<String>) {
     if let Some(svg) = svg {
-        let caption = format!("{}<small>{}</small>", escape(label), escape(note));
+        let note = if note.is_empty() {
+            String::new()
+        } else {
+            format!("<small>{}</small>", escape(note))
+        };
+        let caption = format!("{}{note}", escape(label));
         put!(out, "<figure>\n<figcaption>{caption}</figcaption>\n{svg}</figure>");
     }
 }

@@ -3,6 +3,7 @@
 //! ```text
 //!   bars        medians with their intervals        published   the paper's figure beside ours
 //!   series      figures over time                   quantiles   latency distributions, to the last nine
+//!   memory      physical memory at a moment
 //!   svg         elements, escaping, fitting text    axis        ticks at round numbers
 //! ```
 //!
@@ -11,6 +12,7 @@
 
 pub mod axis;
 pub mod bars;
+pub mod memory;
 pub mod published;
 pub mod quantiles;
 pub mod series;
