@@ -370,6 +370,9 @@ impl Bench<'_> {
             .sum();
         run.values.extend(grown);
         run.values.extend(summary::at_most(&run.series));
+        let mean = summary::free_blocks_mean(&run.series, &run.phases);
+        run.values
+            .extend(mean.map(|blocks| ("free_blocks_mean".to_string(), blocks)));
         run.values
             .extend(summary::settled(&run.series).map(|rate| ("settled_per_s".to_string(), rate)));
         run.noise = before.compare(&self.root, probe, kernel_ns as u64);

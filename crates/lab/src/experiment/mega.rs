@@ -238,7 +238,7 @@ pub(super) const LIST: &[Experiment] = &[
             plan: plan(
                 vec![case("holes", program("holes", scale), Unfragmented)],
                 COMPACTORS,
-                &["free_blocks", "ops_per_s", "compact_migrate_scanned", "compact_free_scanned", "pgmigrate_success"],
+                &["free_blocks_mean", "free_blocks", "ops_per_s", "compaction_cpu_ns", "kcompactd_cpu_ns", "pgmigrate_success"],
             ),
             published: Vec::new(),
             size: Some(format!("paper: 12 of 16 GB for three minutes; here {scale:.2} of the memory")),

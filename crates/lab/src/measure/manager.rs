@@ -46,6 +46,13 @@ pub fn metrics() -> Vec<Metric> {
         Metric::new("promoted", "regions promoted", Unit::Count, Better::Neither),
         Metric::new("demoted", "regions demoted", Unit::Count, Better::Neither),
         Metric::new("stall_ns", "time spent in actions", Unit::Ns, Better::Lower),
+        Metric::new("compactions", "compactions for the stock", Unit::Count, Better::Neither),
+        Metric::new(
+            "compaction_cpu_ns",
+            "processor time of compactions for the stock",
+            Unit::Ns,
+            Better::Lower,
+        ),
     ]
 }
 
@@ -134,28 +141,34 @@ impl Manager {
             return Err(manager_error(&format!("it ended with {status}"), self.last_words()));
         }
         let text = std::fs::read_to_string(&self.journal).map_err(|e| manager_error("cannot read its journal", e))?;
-        let (mut promoted, mut demoted, mut stall_ns) = (0u64, 0u64, 0u64);
+        let mut counts = BTreeMap::new();
+        let mut count = |name: &str, n: u64| *counts.entry(name.to_string()).or_insert(0) += n;
+        for name in ["promoted", "demoted", "stall_ns", "compactions", "compaction_cpu_ns"] {
+            count(name, 0);
+        }
         for line in text.lines() {
-            let line = Line::parse(line).map_err(|e| manager_error("its journal", e))?;
-            let Event::Outcome {
-                action,
-                outcome,
-                took_ns,
-                ..
-            } = line.event
-            else {
-                continue;
-            };
-            stall_ns += took_ns;
-            match (action, outcome) {
-                (Kind::Promote, Outcome::Done) => promoted += 1,
-                (Kind::Demote, Outcome::Done) => demoted += 1,
+            match Line::parse(line).map_err(|e| manager_error("its journal", e))?.event {
+                Event::Outcome {
+                    action,
+                    outcome,
+                    took_ns,
+                    ..
+                } => {
+                    count("stall_ns", took_ns);
+                    match (action, outcome) {
+                        (Kind::Promote, Outcome::Done) => count("promoted", 1),
+                        (Kind::Demote, Outcome::Done) => count("demoted", 1),
+                        _ => {}
+                    }
+                }
+                Event::Compacted { cpu_ns, .. } => {
+                    count("compactions", 1);
+                    count("compaction_cpu_ns", cpu_ns);
+                }
                 _ => {}
             }
         }
-        values.insert("promoted".to_string(), promoted as f64);
-        values.insert("demoted".to_string(), demoted as f64);
-        values.insert("stall_ns".to_string(), stall_ns as f64);
+        values.extend(counts.into_iter().map(|(name, n)| (name, n as f64)));
         Ok(values)
     }
 

@@ -26,6 +26,12 @@ pub fn metrics() -> Vec<Metric> {
             Unit::Count,
             Better::Higher,
         ),
+        Metric::new(
+            "free_blocks_mean",
+            "free 2 MB blocks, mean of the last phase",
+            Unit::Count,
+            Better::Higher,
+        ),
     ]
 }
 
@@ -55,6 +61,16 @@ pub fn at_most(series: &Series) -> BTreeMap<String, f64> {
     values
 }
 
+/// The mean number of free blocks from the moment on at which the last phase began.
+#[must_use]
+pub fn free_blocks_mean(series: &Series, phases: &[(f64, String)]) -> Option<f64> {
+    let from = phases.last().map_or(0.0, |(began, _)| *began);
+    let column = series.columns.get("free_blocks")?;
+    let late = series.seconds.iter().zip(column).filter(|(at, _)| **at >= from);
+    let blocks: Vec<f64> = late.filter_map(|(_, blocks)| *blocks).collect();
+    (!blocks.is_empty()).then(|| blocks.iter().sum::<f64>() / blocks.len() as f64)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -73,6 +89,15 @@ mod tests {
         assert_eq!(settled(&series("ops_per_s", &[Some(4.0), None])), Some(4.0));
         assert_eq!(settled(&series("ops_per_s", &[])), None);
         assert_eq!(settled(&series("rss_bytes", &rates)), None);
+    }
+
+    #[test]
+    fn the_mean_of_free_blocks_is_that_of_the_last_phase() {
+        let free = series("free_blocks", &[Some(100.0), Some(8.0), None, Some(4.0)]);
+        let phases = [(0.0, "fill".to_string()), (1.0, "run".to_string())];
+        assert_eq!(free_blocks_mean(&free, &phases), Some(6.0));
+        assert_eq!(free_blocks_mean(&free, &[(9.0, "never".to_string())]), None);
+        assert_eq!(free_blocks_mean(&series("rss_bytes", &[Some(1.0)]), &phases), None);
     }
 
     #[test]

@@ -56,6 +56,11 @@ fn mib(full: f64, scale: f64) -> String {
 
 /// Time to serve: enough for scans, promotions and a settled part.
 fn serve() -> (&'static str, String) {
+    ("seconds", "120".to_string())
+}
+
+/// The papers' minute.
+fn minute() -> (&'static str, String) {
     ("seconds", "60".to_string())
 }
 
@@ -66,7 +71,11 @@ const CATALOGUE: &[Entry] = &[
         make: |scale| {
             workload(
                 "gups",
-                &[("mib", mib(8192.0, scale)), serve(), ("check", String::new())],
+                &[
+                    ("mib", mib(8192.0, scale)),
+                    ("seconds", "180".to_string()),
+                    ("check", String::new()),
+                ],
                 1,
             )
         },
@@ -79,7 +88,7 @@ const CATALOGUE: &[Entry] = &[
     Entry {
         name: "chunks",
         help: "twice 6 GB in chunks of 32 MB, a sixth used (MEGA, table 4)",
-        make: |scale| workload("chunks", &[("mib", mib(6144.0, scale)), serve()], 2),
+        make: |scale| workload("chunks", &[("mib", mib(6144.0, scale)), minute()], 2),
     },
     Entry {
         name: "churn",

@@ -8,7 +8,7 @@ use thiserror::Error;
 use super::comparison::{compare_metric, Cell, MetricComparison};
 use super::scale::{digits, value_text};
 use super::terminal::{elided, printable};
-use crate::result::{Metric, Record, Unit, SCHEMA};
+use crate::result::{Metric, Outcome, Record, Unit, SCHEMA};
 use crate::stats::median;
 use crate::text::wrapped;
 
@@ -38,7 +38,31 @@ pub struct Agreement {
     pub lines: Vec<Line>,
     /// How far the ratios to the first variant moved, by main metric.
     pub ratios_moved: Vec<Moved>,
+    /// How the runs of the two went.
+    pub runs: [Runs; 2],
 }
+
+/// How the runs of a record went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Runs {
+    /// Runs that came to their end.
+    pub done: usize,
+    /// Of these, runs on a machine that was not quiet.
+    pub doubtful: usize,
+}
+
+impl Runs {
+    fn of(record: &Record) -> Self {
+        let done = || record.runs.iter().filter(|run| run.outcome == Outcome::Done);
+        Self {
+            done: done().count(),
+            doubtful: done().filter(|run| !run.noise.doubtful.is_empty()).count(),
+        }
+    }
+}
+
+/// A ratio that moved by less is called the same.
+pub const AGREES: f64 = 0.05;
 
 /// One metric of one variant of one case, in both.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -80,6 +104,8 @@ pub struct Moved {
     pub median_share: f64,
     /// The farthest.
     pub max_share: f64,
+    /// How many moved by less than [`AGREES`].
+    pub agree: usize,
     /// Of how many the intervals have no value in common.
     pub apart: usize,
 }
@@ -113,6 +139,7 @@ pub fn compare(a: &Record, b: &Record) -> Result<Agreement, CompareError> {
         experiment: a.experiment.name.clone(),
         only_in_one: only_in_one(a, b),
         ratios_moved: moved(a, &lines),
+        runs: [Runs::of(a), Runs::of(b)],
         lines,
     })
 }
@@ -179,6 +206,7 @@ fn moved(record: &Record, lines: &[Line]) -> Vec<Moved> {
             ratios: shares.len(),
             median_share: median(&shares)?,
             max_share: shares.iter().copied().fold(0.0, f64::max),
+            agree: shares.iter().filter(|share| **share < AGREES).count(),
             apart: mine().filter(|l| l.ratios_overlap == Some(false)).count(),
         })
     };
@@ -217,11 +245,33 @@ impl Agreement {
             out.push_str(&wrapped("", &printable(&said)));
             out.push('\n');
         }
+        out.push_str(&wrapped("", &self.verdict()));
+        out.push('\n');
         for only in &self.only_in_one {
             out.push_str(&wrapped("", &printable(&format!("Not compared: {only}."))));
             out.push('\n');
         }
         out
+    }
+}
+
+impl Agreement {
+    /// Whether the two agree, in a sentence, and how far they can be believed.
+    fn verdict(&self) -> String {
+        let sum = |of: fn(&Moved) -> usize| self.ratios_moved.iter().map(of).sum::<usize>();
+        let (agree, ratios) = (sum(|moved| moved.agree), sum(|moved| moved.ratios));
+        let [a, b] = self.runs;
+        let quiet = match a.doubtful + b.doubtful {
+            0 => "none of the runs was doubtful".to_string(),
+            _ => format!(
+                "the machine was not quiet: {} of {} runs of A and {} of {} of B are doubtful",
+                a.doubtful, a.done, b.doubtful, b.done
+            ),
+        };
+        format!(
+            "{agree} of {ratios} ratios moved by less than {:.0} %; {quiet}.",
+            AGREES * 100.0
+        )
     }
 }
 
@@ -264,6 +314,23 @@ mod tests {
     use super::super::synthetic::{self, Options};
     use super::*;
 
+    #[test]
+    fn runs_on_a_machine_that_was_not_quiet_are_counted() {
+        let troubled = synthetic::record(&Options {
+            rounds: 8,
+            troubled: true,
+            ..Options::default()
+        });
+        let agreement = compare(&record(1), &troubled).unwrap();
+        let [a, b] = agreement.runs;
+        assert!(a.doubtful == 0 && b.doubtful > 0 && b.done < a.done, "{a:?} {b:?}");
+        let said = agreement.text().split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(
+            said.contains(&format!("and {} of {} of B are doubtful.", b.doubtful, b.done)),
+            "{said}"
+        );
+    }
+
     fn record(seed: u64) -> Record {
         synthetic::record(&Options {
             rounds: 8,
@@ -281,6 +348,11 @@ mod tests {
         assert!(agreement.only_in_one.is_empty());
         let text = agreement.text();
         assert!(text.lines().all(|l| l.chars().count() <= 80), "{text}");
+        let said = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(
+            said.contains("ratios moved by less than 5 %; none of the runs was doubtful."),
+            "{text}"
+        );
         assert!(
             text.contains("operations/s: the ratios to the first variant moved by"),
             "{text}"
