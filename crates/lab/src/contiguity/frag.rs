@@ -11,7 +11,7 @@
 use super::made::{Ended, FragError, FragOptions, Made, Verified};
 use super::obtained::HugeCheck;
 use super::pattern::{FragKind, Pattern};
-use super::room::Room;
+use super::room::{Amount, Room};
 use crate::clock::now_ns;
 use crate::content;
 use crate::memory::{base_page_bytes, Mapping, Pins, HUGE_BYTES, MADV_COLLAPSE};
@@ -51,7 +51,12 @@ impl Frag {
     pub fn make(options: &FragOptions, root: &ProcRoot, stop: &dyn Fn() -> bool) -> Result<Self, FragError> {
         let begin = now_ns();
         let keep = options.keep.unwrap_or_else(|| options.kind.default_keep());
-        let amount = Room::read(root)?.admit(options.amount)?;
+        let room = Room::read(root)?;
+        let amount = match (options.amount, options.target) {
+            // Most of it is freed again at once, and there is an end to it.
+            (Amount::Most, Some(_)) => room.usable_bytes,
+            (amount, _) => room.admit(amount)?,
+        };
         let before = contiguity::read(root)?;
         let bytes = usize::try_from(amount).unwrap_or(usize::MAX).max(HUGE_BYTES) / HUGE_BYTES * HUGE_BYTES;
         let made = Made {

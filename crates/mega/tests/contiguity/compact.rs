@@ -312,7 +312,7 @@ fn whoever_takes_huge_pages_from_the_stock_of_a_manager_does_not_compact_for_the
     };
     let options = FragOptions {
         kind: FragKind::Study,
-        amount: Amount::Share(Share::percent(100)),
+        target: Some(Share::percent(90)),
         ..FragOptions::default()
     };
     let _fragmenter = Fragmenter::start(Path::new(MEGA), &options).unwrap();
