@@ -338,6 +338,7 @@ impl Bench<'_> {
             tell,
         };
         let result = case.program.run(&launch, &mut watcher);
+        let watched_s = watcher.began.elapsed().as_secs_f64();
         let grown = Counters::read(&self.root, &self.threads).grown(&counted);
         let Watcher {
             sampler,
@@ -370,7 +371,7 @@ impl Bench<'_> {
             .sum();
         run.values.extend(grown);
         run.values.extend(summary::at_most(&run.series));
-        let mean = summary::free_blocks_mean(&run.series, &run.phases);
+        let mean = summary::free_blocks_mean(&run.series, &run.phases, watched_s);
         run.values
             .extend(mean.map(|blocks| ("free_blocks_mean".to_string(), blocks)));
         run.values

@@ -28,7 +28,7 @@ pub fn metrics() -> Vec<Metric> {
         ),
         Metric::new(
             "free_blocks_mean",
-            "free 2 MB blocks, mean of the last phase",
+            "free 2 MB blocks, mean of the longest phase",
             Unit::Count,
             Better::Higher,
         ),
@@ -61,13 +61,16 @@ pub fn at_most(series: &Series) -> BTreeMap<String, f64> {
     values
 }
 
-/// The mean number of free blocks from the moment on at which the last phase began.
+/// The mean number of free blocks over the longest phase of a run that took so many seconds.
 #[must_use]
-pub fn free_blocks_mean(series: &Series, phases: &[(f64, String)]) -> Option<f64> {
-    let from = phases.last().map_or(0.0, |(began, _)| *began);
+pub fn free_blocks_mean(series: &Series, phases: &[(f64, String)], seconds: f64) -> Option<f64> {
+    let ends = phases.iter().skip(1).map(|(begins, _)| *begins).chain([seconds]);
+    let spans = phases.iter().map(|(begins, _)| *begins).zip(ends);
+    let (from, to) = spans.max_by(|a, b| (a.1 - a.0).total_cmp(&(b.1 - b.0)))?;
     let column = series.columns.get("free_blocks")?;
-    let late = series.seconds.iter().zip(column).filter(|(at, _)| **at >= from);
-    let blocks: Vec<f64> = late.filter_map(|(_, blocks)| *blocks).collect();
+    let within = series.seconds.iter().zip(column);
+    let within = within.filter(|(at, _)| (from..=to).contains(*at));
+    let blocks: Vec<f64> = within.filter_map(|(_, blocks)| *blocks).collect();
     (!blocks.is_empty()).then(|| blocks.iter().sum::<f64>() / blocks.len() as f64)
 }
 
@@ -92,12 +95,13 @@ mod tests {
     }
 
     #[test]
-    fn the_mean_of_free_blocks_is_that_of_the_last_phase() {
-        let free = series("free_blocks", &[Some(100.0), Some(8.0), None, Some(4.0)]);
-        let phases = [(0.0, "fill".to_string()), (1.0, "run".to_string())];
-        assert_eq!(free_blocks_mean(&free, &phases), Some(6.0));
-        assert_eq!(free_blocks_mean(&free, &[(9.0, "never".to_string())]), None);
-        assert_eq!(free_blocks_mean(&series("rss_bytes", &[Some(1.0)]), &phases), None);
+    fn the_mean_of_free_blocks_is_that_of_the_longest_phase() {
+        let free = series("free_blocks", &[Some(100.0), Some(8.0), None, Some(4.0), Some(50.0)]);
+        let phases = [(0.0, "fill"), (0.9, "run"), (3.1, "check")].map(|(at, name)| (at, name.to_string()));
+        assert_eq!(free_blocks_mean(&free, &phases, 4.0), Some(6.0));
+        assert_eq!(free_blocks_mean(&free, &phases[2..], 3.5), None, "no sample in it");
+        assert_eq!(free_blocks_mean(&free, &[], 4.0), None);
+        assert_eq!(free_blocks_mean(&series("rss_bytes", &[Some(1.0)]), &phases, 4.0), None);
     }
 
     #[test]
