@@ -14,6 +14,9 @@
 //! | [`machine`] | all of it together: accesses, faults, system calls, time |
 //! | [`host`] | the machine as the control loop sees it |
 //! | [`workload`] | programs that run on it |
+//! | [`trace`] | recordings of programs and of scans, to be replayed |
 
 pub mod cost;
+pub mod trace;
 pub mod unit;
+pub mod workload;
