@@ -6,6 +6,7 @@
 //!   mega  ingens  trim  khugepaged  …                                 a policy on the backdrop `base`
 //!   thp-always+trim   mthp-64k+mega   base+mega:uprom=30%:mprom=80%         a policy on another backdrop, with parameters
 //!   mega:compact=ingens   mega:compact=off                  who keeps the stock of free blocks; else the manager's default
+//!   mega:compact=demand/floor=2G/budget=1G                  with parameters of the planner
 //! ```
 //!
 //! Settings are made through [`Knobs`], which puts them back on success, on failure and, after kill -9, at the next start.
@@ -189,13 +190,7 @@ impl FromStr for Variant {
                 .split_once('=')
                 .ok_or_else(|| wrong(format!("'{param}' is not KEY=VALUE")))?;
             if key == COMPACT {
-                if value != "off" && planner::by_name(value).is_none() {
-                    let planners: Vec<&str> = planner::PLANNERS.iter().map(|(name, _)| *name).collect();
-                    return Err(wrong(format!(
-                        "there is no planner '{value}'; there are {} and off",
-                        planners.join(", ")
-                    )));
-                }
+                check_planner(value).map_err(wrong)?;
                 compact = Some(value.to_string());
             } else {
                 made.set(key, value).map_err(|e| wrong(e.to_string()))?;
@@ -214,6 +209,34 @@ impl FromStr for Variant {
             label,
         })
     }
+}
+
+/// `off`, or a planner with its parameters: `demand/floor=2G/budget=1G`.
+fn check_planner(text: &str) -> Result<(), String> {
+    if text == "off" {
+        return Ok(());
+    }
+    let mut parts = text.split('/');
+    let name = parts.next().unwrap_or("");
+    let mut planner = planner::by_name(name).ok_or_else(|| {
+        let planners: Vec<&str> = planner::PLANNERS.iter().map(|(name, _)| *name).collect();
+        format!(
+            "there is no planner '{name}'; there are {} and off",
+            planners.join(", ")
+        )
+    })?;
+    for param in parts {
+        let (key, value) = param
+            .split_once('=')
+            .ok_or_else(|| format!("'{param}' of planner '{name}' is not KEY=VALUE"))?;
+        planner.set(key, value).map_err(|e| e.to_string())?;
+    }
+    Ok(())
+}
+
+/// As `mega manage --compact` reads it: `demand:floor=2G,budget=1G`.
+fn planner_option(text: &str) -> String {
+    text.replacen('/', ":", 1).replace('/', ",")
 }
 
 impl fmt::Display for Variant {
@@ -285,7 +308,7 @@ impl Variant {
             options.extend(["--set".to_string(), set.clone()]);
         }
         if let Some(planner) = &managed.compact {
-            options.extend(["--compact".to_string(), planner.clone()]);
+            options.extend(["--compact".to_string(), planner_option(planner)]);
         }
         Some(options)
     }
@@ -343,6 +366,7 @@ mod tests {
             "thp-always+mega:uprom=30%:mprom=80%",
             "mega:compact=off",
             "mega:uprom=30%:compact=ingens",
+            "mega:compact=demand/floor=2G/budget=1G",
         ] {
             let variant: Variant = name.parse().unwrap();
             assert_eq!(variant.to_string(), name);
@@ -365,6 +389,8 @@ mod tests {
             "mega:uprom",
             "mega:uprom=900%",
             "mega:compact=nobody",
+            "mega:compact=demand/floor",
+            "mega:compact=demand/no=1",
             "base#",
         ] {
             assert!(bad.parse::<Variant>().is_err(), "{bad}");
@@ -385,6 +411,11 @@ mod tests {
         assert_eq!(
             other.manager_options().unwrap(),
             ["--policy", "mega", "--compact", "ingens"]
+        );
+        let floor: Variant = "mega:compact=demand/floor=2G/budget=1G".parse().unwrap();
+        assert_eq!(
+            floor.manager_options().unwrap()[2..],
+            ["--compact", "demand:floor=2G,budget=1G"]
         );
     }
 }

@@ -7,10 +7,10 @@
 //! | `pool` | `nr_hugepages` raised step by step, and lowered again | blocks and time |
 //! | `offline` | a block group of memory taken offline and online again | one group, time |
 //! | `collapse` | memory of our own collapsed into huge pages, and freed | blocks and time |
+//! | `lists` | no way of its own: has the processors give their free pages back | |
 //!
-//! What is emptied goes onto the processors' own free lists first, of which Linux 6.7 and later keep up to an eighth of a zone. It
-//! becomes blocks when the kernel takes it from there, within about ten seconds, or when an allocation finds no block (`pool` and
-//! `collapse`) or memory is taken offline. So it counts towards the amount, and is told apart.
+//! What is emptied goes onto the processors' own free lists first. They are given back before, while and after ([`lists`]); what is on them
+//! nevertheless counts towards the amount, and is told apart.
 //!
 //! None of them can be told which blocks to empty; `offline` picks the group in which most of the chosen blocks are. Chosen blocks need
 //! mega.ko, which will be one more [`Actuator`].
@@ -29,11 +29,12 @@ use rustix::io::Errno;
 
 use crate::error::Error;
 use crate::knobs::{KnobError, Knobs};
-use crate::proc::{buddyinfo, meminfo, vmstat, zoneinfo, ProcRoot};
+use crate::proc::{buddyinfo, meminfo, vmstat, ProcRoot};
 use crate::sys;
 
 mod collapse;
 mod daemon;
+mod lists;
 mod node;
 mod offline;
 mod pool;
@@ -170,6 +171,7 @@ impl Task<'_> {
         if self.is_stopped() {
             return Ok(Some(Ended::Stopped));
         }
+        lists::refresh(self.root);
         let free = buddyinfo::read(self.root)?.free_blocks().0;
         let there = free.saturating_add(held);
         if there >= self.target.0 || there.saturating_add(self.on_lists()?) >= self.target.0 {
@@ -183,7 +185,7 @@ impl Task<'_> {
     /// What compaction put onto the processors' own lists so far, in blocks: what they grew by, but no more than was moved. Others free
     /// pages there, too.
     fn on_lists(&self) -> Result<u64, CompactError> {
-        let grown = on_lists(self.root)?.saturating_sub(self.lists_before);
+        let grown = lists::pages(self.root)?.saturating_sub(self.lists_before);
         if grown < u64::from(REGION_PAGES) {
             return Ok(0);
         }
@@ -195,15 +197,6 @@ impl Task<'_> {
 /// Pages moved by anybody since boot.
 fn moved(counters: &vmstat::Vmstat) -> u64 {
     counters.get("pgmigrate_success").unwrap_or(0)
-}
-
-/// Pages on the processors' own lists; none where the kernel does not say.
-fn on_lists(root: &ProcRoot) -> Result<u64, Error> {
-    let zones = zoneinfo::read(root)?;
-    Ok(zones
-        .iter()
-        .filter_map(|zone| zone.percpu_pages)
-        .fold(0, u64::saturating_add))
 }
 
 /// What an actuator says of its own work.
@@ -289,16 +282,25 @@ pub fn compact(
     let their_cpu = daemon::cpu_time(root, &kernel_threads);
     let counters = vmstat::read(root)?;
     let before = buddyinfo::read(root)?.free_blocks();
+    let deadline = began + order.time;
+    lists::drain(root, &|| stop() || Instant::now() >= deadline)?;
     let task = Task {
         root,
-        lists_before: on_lists(root)?,
+        lists_before: lists::pages(root)?,
         moved_before: moved(&counters),
         chosen,
         target: Blocks(before.0.saturating_add(order.blocks.0)),
-        deadline: began + order.time,
+        deadline,
         stop,
     };
-    let work = actuator.make(&task)?;
+    let work = match task.over(0)? {
+        Some(ended) => Work {
+            ended,
+            helpers_cpu: Duration::ZERO,
+        },
+        None => actuator.make(&task)?,
+    };
+    lists::drain(root, &|| stop() || Instant::now() >= deadline)?;
     let took = began.elapsed();
     let after = buddyinfo::read(root)?.free_blocks();
     let counters = grown(&counters, &vmstat::read(root)?);
