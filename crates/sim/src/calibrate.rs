@@ -16,7 +16,7 @@ use rustix::fs::{ftruncate, memfd_create, MemfdFlags};
 use rustix::mm::{madvise, mmap, mmap_anonymous, munmap, Advice, MapFlags, ProtFlags};
 use rustix::thread::{sched_getaffinity, sched_setaffinity, CpuSet};
 use rustix::time::{clock_gettime, ClockId};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::cost::Costs;
 use crate::tlb::predict::{chase, offset, LOOP_CYCLES};
@@ -109,7 +109,7 @@ pub fn run(machine: &str, kernel: &str, date: &str) -> Result<Calibration, Calib
 }
 
 /// One point of [`reach`].
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Reach {
     /// Memory that the accesses are spread over at random.
     pub bytes: u64,

@@ -316,8 +316,10 @@ mod tests {
 
     #[test]
     fn a_wrong_value_is_named() {
-        let mut costs = Costs::default();
-        costs.split_ns = 0;
+        let mut costs = Costs {
+            split_ns: 0,
+            ..Costs::default()
+        };
         assert_eq!(costs.check().unwrap_err().to_string(), "costs: split_ns is 0");
         costs.split_ns = u64::MAX;
         assert!(costs
@@ -325,8 +327,10 @@ mod tests {
             .unwrap_err()
             .to_string()
             .contains("split_ns is 18446744073709551615"));
-        let mut costs = Costs::default();
-        costs.memory_hit_ns = 500;
+        let costs = Costs {
+            memory_hit_ns: 500,
+            ..Costs::default()
+        };
         assert!(costs
             .check()
             .unwrap_err()

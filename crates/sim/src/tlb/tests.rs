@@ -97,30 +97,26 @@ fn one_more_page_than_the_second_level_in_a_set_walks_for_all_of_that_set() {
 fn huge_pages_reach_512_times_as_far() {
     for name in ["sapphire-rapids", "skylake-sp", "zen2", "zen4"] {
         let preset = find(name).unwrap();
-        // The largest number of pages, one after the other, that still all hit the second level, where base and huge pages share all ways.
+        // Where base and huge pages may take all ways, as many pages one after the other hit as there are entries, and no more.
+        let l2 = preset.l2[0].unwrap();
+        let entries = u64::from(preset.stores[usize::from(l2.store)].entries);
         let shared = Preset {
-            l2: [
-                preset.l2[0],
-                preset.l2[0].map(|slot| Slot { covers: Huge, ..slot }),
-                None,
-            ],
+            l2: [Some(l2), Some(Slot { covers: Huge, ..l2 }), None],
             walk: [None; 4],
             ..*preset
         };
-        let reach = |size: PageSize| {
-            let pages = (1..=4096u64).rev().find(|pages| {
+        for size in [Base, Huge] {
+            for (pages, all_hit) in [(entries, true), (entries + 1, false)] {
                 let mut tlb = Tlb::new(&shared);
-                touch_all(&mut tlb, 0..*pages, size);
-                touch_all(&mut tlb, 0..*pages, size).l2_misses() == 0
-            });
-            pages.unwrap_or(0) * size.bytes()
-        };
-        assert_eq!(reach(Huge), 512 * reach(Base), "{name}");
-        assert_eq!(
-            reach(Base),
-            u64::from(shared.stores[usize::from(shared.l2[0].unwrap().store)].entries) * PAGE,
-            "{name}"
-        );
+                touch_all(&mut tlb, 0..pages, size);
+                assert_eq!(
+                    touch_all(&mut tlb, 0..pages, size).l2_misses() == 0,
+                    all_hit,
+                    "{name} {size:?} {pages}"
+                );
+            }
+        }
+        assert_eq!(entries * Huge.bytes(), 512 * entries * PAGE);
     }
 }
 
@@ -161,9 +157,11 @@ fn each_walk_cache_saves_the_levels_above_it() {
     assert_eq!(references(REGION), 2); // PDPTE cached
     assert_eq!(references(1 << 30), 3); // PML4E cached
     assert_eq!(references(1 << 39), 4);
-    // The PDE cache has four entries: regions 0 and 1 and the two above are in it, a fifth drops region 0's.
-    assert_eq!(references(2 * REGION), 2);
+    // Two PDPTEs are cached, of four PDEs region 0's is the oldest: the first gigabyte's PDPTE was given up, its PML4E was not.
+    assert_eq!(references(2 * REGION), 3);
+    // That was a fifth PDE: region 0's is gone.
     assert_eq!(references(2 * PAGE), 2);
+    assert_eq!(references(3 * PAGE), 1);
 }
 
 #[test]
@@ -265,11 +263,11 @@ fn flushes_beyond_all_numbers_lose_entries_but_never_keep_one() {
         assert!(tlb.access(7, 0, Base) > 0, "{round}");
         tlb.flush_space(7);
     }
-    tlb.access(1, 0, Base);
     for _ in 0..300_000 {
+        tlb.access(1, PAGE, Base);
         tlb.flush_page(1, PAGE);
     }
-    assert_eq!(tlb.access(1, PAGE, Base) > 0, true);
+    assert!(tlb.access(1, PAGE, Base) > 0);
 }
 
 #[test]
