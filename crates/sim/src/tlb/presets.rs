@@ -97,7 +97,6 @@ const DEVELOPMENT: Preset = Preset {
     memory_cycles: 340,
     nested: Some(Nested {
         host: Base,
-        scatter_bits: 34,
         ..INTEL_NESTED
     }),
     sources: &[
@@ -114,7 +113,7 @@ const DEVELOPMENT: Preset = Preset {
         (
             "nested",
             "the hypervisor does not say what it maps with; taken as EPT with 4 KB, as huge pages take 120 ns more over 4 GB than over 32 MB, which an \
-             L2 TLB of 1024 entries for 2 MB would not; the guest's base pages scattered over 16 GB. Nested cache sizes are not published; \
+             L2 TLB of 1024 entries for 2 MB would not; the guest's base pages in order, which came nearer than scattered ones. Nested cache sizes are not published; \
              taken as the guest's",
         ),
     ],
