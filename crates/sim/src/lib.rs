@@ -7,6 +7,7 @@
 //! | --- | --- |
 //! | [`unit`] | frames, virtual pages, who owns a frame |
 //! | [`cost`] | what each thing takes, in nanoseconds, and where the figure is from |
+//! | [`calibrate`] | measures those on the live machine |
 //! | [`physical`] | zones, the buddy allocator, compaction |
 //! | [`tlb`] | TLBs, page-walk caches, the cost of a walk |
 //! | [`space`] | mappings and page tables of a process |
@@ -16,7 +17,9 @@
 //! | [`workload`] | programs that run on it |
 //! | [`trace`] | recordings of programs and of scans, to be replayed |
 
+pub mod calibrate;
 pub mod cost;
+pub mod tlb;
 pub mod trace;
 pub mod unit;
 pub mod workload;

@@ -1,0 +1,147 @@
+//! Where the cache lines of page tables are: in L1, L2, L3 or memory.
+//!
+//! Each level of cache is a set-associative array of tags for lines of page tables alone, as large as the share of the cache that they are said
+//! to win against data ([`Preset::share_percent`](super::Preset)). A line found nowhere comes from memory and is then in every level. Tags
+//! are 16 bits of a hash of space, level and line number, so about one look-up in ten thousand hits falsely: small and fast matter more here,
+//! as the arrays stand for megabytes of cache.
+
+/// Bytes of a cache line, and so eight entries of a page table.
+pub const LINE_BYTES: u64 = 64;
+/// Ways of a set: eight tags of 16 bits in one integer.
+const WAYS: usize = 8;
+/// A one in every 16-bit field.
+const ONES: u64 = 0x0001_0001_0001_0001;
+/// The highest bit of every 16-bit field.
+const HIGHS: u128 = (ONES as u128) << 15 | (ONES as u128) << 79;
+
+/// One level: a set's tags in the order of use, the last used in the low bits; 0 is empty.
+#[derive(Debug, Clone)]
+struct Level {
+    sets: Box<[u128]>,
+    mask: u64,
+    cycles: u32,
+}
+
+impl Level {
+    fn new(lines: u64, cycles: u32) -> Self {
+        let sets = previous_power_of_two(lines / WAYS as u64);
+        Self {
+            sets: vec![0; sets as usize].into(),
+            mask: sets - 1,
+            cycles,
+        }
+    }
+
+    /// Whether the line is here; it is now, and the last used.
+    #[inline]
+    fn access(&mut self, hash: u64, tag: u16) -> bool {
+        let set = &mut self.sets[(hash & self.mask) as usize];
+        let old = *set;
+        let low = u64::from(tag) * ONES;
+        let x = old ^ (u128::from(low) | u128::from(low) << 64);
+        // The lowest field that is zero, exactly: a borrow can only mark fields above it wrongly.
+        let ones = u128::from(ONES) | u128::from(ONES) << 64;
+        let zero = x.wrapping_sub(ones) & !x & HIGHS;
+        let hit = zero != 0;
+        let at = if hit { zero.trailing_zeros() - 15 } else { 112 };
+        let below = (1u128 << at) - 1;
+        let kept = old & !(below | 0xFFFF << at);
+        *set = kept | (old & below) << 16 | u128::from(tag);
+        hit
+    }
+}
+
+/// The largest power of two up to `n`, at least 1.
+fn previous_power_of_two(n: u64) -> u64 {
+    1 << n.max(1).ilog2()
+}
+
+/// The lines of page tables in three levels of cache.
+#[derive(Debug, Clone)]
+pub struct Lines {
+    levels: [Level; 3],
+    memory_cycles: u32,
+}
+
+impl Lines {
+    /// Room for so many lines at so many cycles each, L1 first; lines are rounded down to 8 times a power of two.
+    pub(super) fn new(levels: [(u64, u32); 3], memory_cycles: u32) -> Self {
+        Self {
+            levels: levels.map(|(lines, cycles)| Level::new(lines, cycles)),
+            memory_cycles,
+        }
+    }
+
+    /// Reads one line; what that takes in cycles.
+    #[inline]
+    pub(super) fn read(&mut self, key: u64) -> u32 {
+        let hash = mix(key);
+        let tag = (hash >> 48) as u16 | 1;
+        for level in &mut self.levels {
+            if level.access(hash, tag) {
+                return level.cycles;
+            }
+        }
+        self.memory_cycles
+    }
+
+    /// Nothing of the page tables is in any cache.
+    pub(super) fn clear(&mut self) {
+        for level in &mut self.levels {
+            level.sets.fill(0);
+        }
+    }
+
+    /// How many lines each level can hold.
+    #[must_use]
+    pub fn capacity(&self) -> [usize; 3] {
+        [0, 1, 2].map(|level: usize| self.levels[level].sets.len() * WAYS)
+    }
+}
+
+/// Spreads a key over 64 bits (the finisher of SplitMix64).
+#[inline]
+pub(super) fn mix(key: u64) -> u64 {
+    let x = (key ^ (key >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    x ^ (x >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn lines_are_where_a_naive_cache_has_them(keys in prop::collection::vec(1u64..400, 1..3000)) {
+            let mut lines = Lines::new([(16, 4), (64, 14), (128, 50)], 200);
+            let mut naive: [Vec<Vec<u64>>; 3] = [vec![vec![]; 2], vec![vec![]; 8], vec![vec![]; 16]];
+            for key in keys {
+                let mut expected = 200;
+                for (level, cycles) in [4, 14, 50].into_iter().enumerate() {
+                    let sets = naive[level].len() as u64;
+                    let set = &mut naive[level][(mix(key) % sets) as usize];
+                    let tag = mix(key) >> 48 | 1;
+                    let at = set.iter().position(|k| *k == tag);
+                    if let Some(at) = at {
+                        set.remove(at);
+                    }
+                    set.insert(0, tag);
+                    set.truncate(8);
+                    if at.is_some() {
+                        expected = cycles;
+                        break;
+                    }
+                }
+                prop_assert_eq!(lines.read(key), expected);
+            }
+        }
+    }
+
+    #[test]
+    fn room_is_rounded_down_to_a_power_of_two_of_sets() {
+        let lines = Lines::new([(100, 1), (8, 1), (1, 1)], 9);
+        assert_eq!(lines.capacity(), [64, 8, 8]);
+    }
+}
