@@ -16,4 +16,11 @@
 //! | [`workload`] | programs that run on it |
 
 pub mod cost;
+pub mod fault;
+pub mod host;
+pub mod machine;
+pub mod physical;
+pub mod space;
+pub mod tlb;
 pub mod unit;
+pub mod workload;

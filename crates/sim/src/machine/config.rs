@@ -1,0 +1,43 @@
+//! What a machine is made of.
+
+use crate::cost::Costs;
+use crate::physical::Layout;
+use crate::tlb::Preset;
+
+/// A machine's parts. The fault policy comes beside it, since it has a state.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Its physical memory.
+    pub layout: Layout,
+    /// What things cost.
+    pub costs: Costs,
+    /// Its TLB; none: translating costs nothing.
+    pub tlb: Option<Preset>,
+    /// Where all that is drawn at random comes from.
+    pub seed: u64,
+    /// Keep and check what memory holds: slow, for tests.
+    pub check_contents: bool,
+    /// Room for swapping, in bytes.
+    pub swap_bytes: u64,
+    /// A split maps zero-filled base pages to the zero page and frees them (Linux 6.12 and later).
+    pub split_frees: bool,
+    /// Anonymous mappings of 2 MB and more begin at a region's start (Linux 6.7 and later).
+    pub align_mappings: bool,
+}
+
+impl Config {
+    /// A machine with so much memory, without TLB or swap, with the development machine's costs and a recent kernel's habits.
+    #[must_use]
+    pub fn of_bytes(bytes: u64) -> Self {
+        Self {
+            layout: Layout::of_bytes(bytes),
+            costs: Costs::default(),
+            tlb: None,
+            seed: 1,
+            check_contents: false,
+            swap_bytes: 0,
+            split_frees: true,
+            align_mappings: true,
+        }
+    }
+}
