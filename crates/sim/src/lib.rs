@@ -7,6 +7,7 @@
 //! | --- | --- |
 //! | [`unit`] | frames, virtual pages, who owns a frame |
 //! | [`cost`] | what each thing takes, in nanoseconds, and where the figure is from |
+//! | [`calibrate`] | measures those on the live machine |
 //! | [`physical`] | zones, the buddy allocator, compaction |
 //! | [`tlb`] | TLBs, page-walk caches, the cost of a walk |
 //! | [`space`] | mappings and page tables of a process |
@@ -15,6 +16,7 @@
 //! | [`host`] | the machine as the control loop sees it |
 //! | [`workload`] | programs that run on it |
 
+pub mod calibrate;
 pub mod cost;
 pub mod fault;
 pub mod host;

@@ -1,0 +1,618 @@
+//! Measures the costs of this machine, and how far its TLB reaches, from user space.
+//!
+//! [`run`] takes a few seconds and under 700 MB, changes no setting and leaves nothing behind: what it maps it unmaps, and it works in a thread
+//! of its own, pinned to one CPU (a second one answers shootdowns). Each figure is the median of repeated samples after a first round that
+//! is thrown away, as the first touch of memory that the host does not back costs many times the others. What user space cannot
+//! measure (compaction, swap, scanning) keeps the default's value. [`reach`] is the pointer chase that a processor's preset is checked with.
+//!
+//! This is the only file of the crate with unsafe code, and with a clock.
+
+use std::ffi::{c_int, c_void};
+use std::hint::{black_box, spin_loop};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::{fs, io, ptr, thread};
+
+use rustix::fs::{ftruncate, memfd_create, MemfdFlags};
+use rustix::mm::{madvise, mmap, mmap_anonymous, munmap, Advice, MapFlags, ProtFlags};
+use rustix::thread::{sched_getaffinity, sched_setaffinity, CpuSet};
+use rustix::time::{clock_gettime, ClockId};
+use serde::{Deserialize, Serialize};
+
+use crate::cost::Costs;
+use crate::tlb::predict::{chase, offset, LOOP_CYCLES};
+use crate::tlb::PageSize;
+
+const PAGE: usize = 4096;
+const REGION: usize = 2 << 20;
+const MIB: usize = 1 << 20;
+/// Linux's MADV_COLLAPSE (include/uapi/asm-generic/mman-common.h), which rustix has no name for.
+const MADV_COLLAPSE: c_int = 25;
+
+/// Why nothing could be measured.
+#[derive(Debug, thiserror::Error)]
+pub enum CalibrateError {
+    /// A system call refused.
+    #[error("calibrating: {what}: {error}")]
+    System {
+        /// What was being done.
+        what: &'static str,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// The measuring thread ended early.
+    #[error("calibrating: the measuring thread ended early")]
+    Thread,
+}
+
+fn failed(what: &'static str) -> impl FnOnce(rustix::io::Errno) -> CalibrateError {
+    move |error| CalibrateError::System {
+        what,
+        error: error.into(),
+    }
+}
+
+/// One figure's samples in nanoseconds (of `mhz`: in cycles per microsecond).
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Sample {
+    /// What was measured.
+    pub what: &'static str,
+    /// How many samples.
+    pub samples: usize,
+    /// First quartile.
+    pub p25: f64,
+    /// Median.
+    pub median: f64,
+    /// Third quartile.
+    pub p75: f64,
+}
+
+/// What a calibration found.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Calibration {
+    /// The costs, with the default's where nothing was measured. [`Costs::to_json`] is what to keep.
+    pub costs: Costs,
+    /// What the costs follow from, with the spread.
+    pub samples: Vec<Sample>,
+    /// Which costs could not be measured, and why.
+    pub notes: Vec<String>,
+}
+
+/// Measures this machine's costs. Name, kernel and date are the caller's, and are kept with them.
+///
+/// # Errors
+///
+/// If memory cannot be mapped, or the measuring thread cannot run. A single figure that cannot be measured is a note instead.
+pub fn run(machine: &str, kernel: &str, date: &str) -> Result<Calibration, CalibrateError> {
+    let mut calibration = Calibration {
+        costs: Costs {
+            machine: machine.into(),
+            kernel: kernel.into(),
+            date: date.into(),
+            ..Costs::default()
+        },
+        samples: Vec::new(),
+        notes: Vec::new(),
+    };
+    on_one_cpu(|second_cpu| {
+        calibration.faults()?;
+        calibration.copies()?;
+        calibration.promotions()?;
+        calibration.calls(second_cpu)?;
+        calibration.memory()
+    })?;
+    if let Err(error) = calibration.costs.check() {
+        calibration
+            .notes
+            .push(format!("the figures contradict each other: {error}"));
+    }
+    Ok(calibration)
+}
+
+/// One point of [`reach`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Reach {
+    /// Memory that the accesses are spread over at random.
+    pub bytes: u64,
+    /// The page size asked for.
+    pub size: PageSize,
+    /// Whether the kernel gave that size, by the number of faults.
+    pub as_asked: bool,
+    /// Nanoseconds per access that waits for the one before: lowest, median and highest of five runs.
+    pub ns: [f64; 3],
+}
+
+/// Nanoseconds per random access over growing memory, from 16 KB over 8 MB to `largest` bytes in powers of two, with base and with huge pages.
+/// Takes about half a minute for 4 GB, and that much memory.
+///
+/// # Errors
+///
+/// If memory cannot be mapped, or the measuring thread cannot run.
+pub fn reach(largest: u64) -> Result<Vec<Reach>, CalibrateError> {
+    let mut rows = Vec::new();
+    on_one_cpu(|_| {
+        for (size, advice) in [
+            (PageSize::Base, Advice::LinuxNoHugepage),
+            (PageSize::Huge, Advice::LinuxHugepage),
+        ] {
+            let area = Area::new(largest.next_power_of_two() as usize)?;
+            area.advise(0, area.bytes, advice)?;
+            let before = minor_faults();
+            area.touch_every(0, area.bytes, PAGE);
+            let faults = (minor_faults() - before) as usize;
+            let as_asked = match size {
+                PageSize::Base => faults >= area.bytes / PAGE,
+                _ => faults <= area.bytes / REGION + 64,
+            };
+            let mut bytes = 16 << 10;
+            while bytes <= area.bytes as u64 {
+                chase_ns(&area, bytes, 1_000_000);
+                let mut ns: Vec<f64> = (0..5).map(|_| chase_ns(&area, bytes, 600_000)).collect();
+                ns.sort_by(f64::total_cmp);
+                rows.push(Reach {
+                    bytes,
+                    size,
+                    as_asked,
+                    ns: [ns[0], ns[2], ns[4]],
+                });
+                bytes = if bytes < 8 << 20 { 8 << 20 } else { bytes * 2 };
+            }
+        }
+        Ok(())
+    })?;
+    Ok(rows)
+}
+
+/// Cycles per microsecond of this CPU as it runs now: a chain of multiplications, three cycles each on every x86-64 of the last ten years.
+#[must_use]
+pub fn mhz() -> u32 {
+    let factor = black_box(0x9E37_79B9_7F4A_7C15u64);
+    let mut best = f64::MAX;
+    for _ in 0..20 {
+        let mut x = 1u64;
+        let start = now_ns();
+        for _ in 0..1_000_000 {
+            x = x.wrapping_mul(factor);
+        }
+        black_box(x);
+        best = best.min((now_ns() - start) as f64);
+    }
+    (3.0 * 1e6 * 1000.0 / best) as u32
+}
+
+impl Calibration {
+    /// Keeps the samples; returns their median.
+    fn keep(&mut self, what: &'static str, mut ns: Vec<f64>) -> f64 {
+        ns.sort_by(f64::total_cmp);
+        let at = |share: usize| ns.get(ns.len() * share / 4).copied().unwrap_or(0.0);
+        let sample = Sample {
+            what,
+            samples: ns.len(),
+            p25: at(1),
+            median: at(2),
+            p75: at(3),
+        };
+        let median = sample.median;
+        self.samples.push(sample);
+        median
+    }
+
+    /// Faults of both sizes, and giving back.
+    fn faults(&mut self) -> Result<(), CalibrateError> {
+        let area = Area::new(64 * MIB)?;
+        let (mut faults, mut frees) = (Vec::new(), Vec::new());
+        area.advise(0, area.bytes, Advice::LinuxNoHugepage)?;
+        for round in 0..6 {
+            let (mut fault, mut free) = (Vec::new(), Vec::new());
+            for chunk in (0..area.bytes).step_by(128 * PAGE) {
+                fault.push(time(|| area.touch_every(chunk, 128 * PAGE, PAGE)) / 128.0);
+            }
+            for chunk in (0..area.bytes).step_by(8 * MIB) {
+                let start = now_ns();
+                area.advise(chunk, 8 * MIB, Advice::LinuxDontNeed)?;
+                free.push((now_ns() - start) as f64 / (8 * MIB / PAGE) as f64);
+            }
+            if round > 0 {
+                faults.append(&mut fault);
+                frees.append(&mut free);
+            }
+        }
+        let base = self.keep("base fault", faults);
+        self.costs.unmap_page_ns = whole(self.keep("giving back a base page", frees));
+
+        let (mut faults, mut frees) = (Vec::new(), Vec::new());
+        area.advise(0, area.bytes, Advice::LinuxHugepage)?;
+        let regions = area.bytes / REGION;
+        for round in 0..8 {
+            let before = minor_faults();
+            let mut fault: Vec<f64> = (0..regions)
+                .map(|region| time(|| area.touch(region * REGION)))
+                .collect();
+            area.touch_every(0, area.bytes, PAGE);
+            if (minor_faults() - before) as usize > regions + 16 {
+                self.notes
+                    .push("no huge pages at faults: their costs are the default's".into());
+                return Ok(());
+            }
+            let free = time(|| drop(area.advise(0, area.bytes, Advice::LinuxDontNeed))) / regions as f64;
+            if round > 0 {
+                faults.append(&mut fault);
+                frees.push(free);
+            }
+        }
+        let huge = self.keep("huge fault", faults);
+        self.costs.set_faults(whole(base), whole(huge));
+        self.costs.unmap_huge_ns = whole(self.keep("giving back a huge page", frees));
+        Ok(())
+    }
+
+    /// Copies on write: a private mapping of a file in memory, read first.
+    fn copies(&mut self) -> Result<(), CalibrateError> {
+        let mut copies = Vec::new();
+        for round in 0..4 {
+            let area = Area::of_memory_file(16 * MIB)?;
+            area.read_every(0, area.bytes, PAGE);
+            let mut ns = Vec::new();
+            for chunk in (0..area.bytes).step_by(128 * PAGE) {
+                ns.push(time(|| area.touch_every(chunk, 128 * PAGE, PAGE)) / 128.0);
+            }
+            if round > 0 {
+                copies.append(&mut ns);
+            }
+        }
+        let copy = self.keep("copy-on-write fault", copies);
+        self.costs.copy_base_ns = whole(copy - self.costs.fault_entry_ns as f64);
+        Ok(())
+    }
+
+    /// Collapse with all and with few pages mapped, split, and clearing accessed bits.
+    fn promotions(&mut self) -> Result<(), CalibrateError> {
+        const FEW: usize = 10;
+        let area = Area::new(32 * MIB)?;
+        let (mut full, mut few, mut splits, mut colds) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for round in 0..5 {
+            for pages in [512, FEW] {
+                area.advise(0, area.bytes, Advice::LinuxNoHugepage)?;
+                for region in (0..area.bytes).step_by(REGION) {
+                    area.touch_every(region, pages * PAGE, PAGE);
+                }
+                if pages == 512 {
+                    let cold = time(|| drop(area.advise(0, area.bytes, Advice::LinuxCold)));
+                    colds.push(cold / (area.bytes / PAGE) as f64);
+                }
+                area.advise(0, area.bytes, Advice::LinuxHugepage)?;
+                for region in (0..area.bytes).step_by(REGION) {
+                    let start = now_ns();
+                    if let Err(error) = area.collapse(region) {
+                        self.notes.push(format!(
+                            "no collapse ({error}): promotion and demotion cost the default's"
+                        ));
+                        return Ok(());
+                    }
+                    let ns = (now_ns() - start) as f64;
+                    if round > 0 {
+                        if pages == 512 { &mut full } else { &mut few }.push(ns);
+                    }
+                }
+                for region in (0..area.bytes).step_by(REGION) {
+                    let ns = time(|| drop(area.advise(region, PAGE, Advice::LinuxCold)));
+                    if pages == 512 && round > 0 {
+                        splits.push(ns);
+                    }
+                }
+                area.advise(0, area.bytes, Advice::LinuxDontNeed)?;
+            }
+        }
+        let full = self.keep("collapse, 512 pages mapped", full);
+        let few = self.keep("collapse, 10 pages mapped", few);
+        if full > few {
+            let page = (full - few) / (512 - FEW) as f64;
+            self.costs.collapse_page_ns = whole(page);
+            self.costs.collapse_overhead_ns = whole(few - page * FEW as f64);
+        }
+        self.costs.split_ns = whole(self.keep("split", splits)).max(self.costs.split_mapping_ns);
+        self.costs.clear_page_ns = whole(self.keep("clearing a base page's accessed bit", colds));
+        self.costs.madvise_page_ns = self.costs.clear_page_ns;
+        Ok(())
+    }
+
+    /// System calls and shootdowns.
+    fn calls(&mut self, second_cpu: Option<usize>) -> Result<(), CalibrateError> {
+        let calls = (0..50).map(|_| {
+            let ns = time(|| {
+                for _ in 0..1000 {
+                    black_box(rustix::process::getppid());
+                }
+            });
+            ns / 1000.0
+        });
+        let call = self.keep("system call", calls.collect());
+        self.costs.syscall_ns = whole(call);
+        let pairs = (0..200).map(|_| time(|| drop(Area::new(64 << 10))));
+        let pair = self.keep("mmap and munmap", pairs.collect());
+        self.costs.mmap_ns = whole(pair);
+
+        let area = Area::new(REGION)?;
+        area.advise(0, area.bytes, Advice::LinuxNoHugepage)?;
+        let give_back = |n: usize| {
+            let mut ns = Vec::new();
+            for _ in 0..n {
+                area.touch(0);
+                ns.push(time(|| drop(area.advise(0, PAGE, Advice::LinuxDontNeed))));
+            }
+            ns
+        };
+        give_back(500);
+        let alone = self.keep("giving back one page, no other CPU in this process", give_back(4000));
+        let Some(second_cpu) = second_cpu else {
+            self.notes.push("one CPU only: shootdown_ns is the default's".into());
+            return Ok(());
+        };
+        let (started, stop) = (AtomicBool::new(false), AtomicBool::new(false));
+        let shared = thread::scope(|scope| {
+            scope.spawn(|| {
+                pin(second_cpu);
+                started.store(true, Ordering::Release);
+                while !stop.load(Ordering::Acquire) {
+                    spin_loop();
+                }
+            });
+            while !started.load(Ordering::Acquire) {
+                spin_loop();
+            }
+            give_back(500);
+            let ns = give_back(4000);
+            stop.store(true, Ordering::Release);
+            ns
+        });
+        let shared = self.keep("giving back one page, another CPU in this process", shared);
+        self.costs.shootdown_ns = whole(shared - alone);
+        Ok(())
+    }
+
+    /// Loads from the second-level cache and from memory, and the clock rate.
+    fn memory(&mut self) -> Result<(), CalibrateError> {
+        let area = Area::new(512 * MIB)?;
+        area.advise(0, area.bytes, Advice::LinuxHugepage)?;
+        area.touch_every(0, area.bytes, PAGE);
+        let mhz: Vec<f64> = (0..5).map(|_| f64::from(mhz())).collect();
+        let mhz = self.keep("mhz", mhz).max(1.0);
+        let between = f64::from(LOOP_CYCLES) * 1000.0 / mhz;
+        let mut chases = |what, bytes: usize, accesses| {
+            chase_ns(&area, bytes as u64, accesses);
+            let ns = (0..7)
+                .map(|_| chase_ns(&area, bytes as u64, accesses) - between)
+                .collect();
+            self.keep(what, ns)
+        };
+        let hit = chases("load from 512 KB", MIB / 2, 500_000);
+        let miss = chases("load from 512 MB, one after the other", 512 * MIB, 500_000);
+        let many: Vec<f64> = (0..7)
+            .map(|_| independent_ns(&area, area.bytes as u64, 4_000_000))
+            .collect();
+        let many = self.keep("load from 512 MB, independent", many);
+        self.costs.memory_hit_ns = whole(hit);
+        self.costs.memory_miss_ns = whole(miss).max(self.costs.memory_hit_ns);
+        self.costs.memory_overlapped_ns = whole(many).min(self.costs.memory_miss_ns);
+        Ok(())
+    }
+}
+
+/// A cost of at least 1 ns.
+fn whole(ns: f64) -> u64 {
+    ns.round().max(1.0) as u64
+}
+
+fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// Nanoseconds that it takes.
+fn time(work: impl FnOnce()) -> f64 {
+    let start = now_ns();
+    work();
+    (now_ns() - start) as f64
+}
+
+/// Minor faults of this process so far; 0 where /proc cannot be read.
+fn minor_faults() -> u64 {
+    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // After the command's name in parentheses, which may have spaces: state is field 3, minor faults field 10.
+    let after = stat.rsplit_once(')').map_or("", |(_, after)| after);
+    after
+        .split_whitespace()
+        .nth(7)
+        .and_then(|n| n.parse().ok())
+        .unwrap_or(0)
+}
+
+/// Pins the calling thread. A failure leaves it where it is: the figures spread more, no more than that.
+fn pin(cpu: usize) {
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    let _ = sched_setaffinity(None, &set);
+}
+
+/// Runs it in a thread pinned to the first CPU that this one may use; it is told the second.
+fn on_one_cpu(work: impl FnOnce(Option<usize>) -> Result<(), CalibrateError> + Send) -> Result<(), CalibrateError> {
+    let allowed = sched_getaffinity(None).map_err(failed("sched_getaffinity"))?;
+    let mut cpus = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu));
+    let (first, second) = (cpus.next(), cpus.next());
+    thread::scope(|scope| {
+        let measuring = scope.spawn(move || {
+            if let Some(cpu) = first {
+                pin(cpu);
+            }
+            work(second)
+        });
+        measuring.join().map_err(|_| CalibrateError::Thread)?
+    })
+}
+
+/// Nanoseconds per load, each waiting for the one before, at random over the area's first bytes (a power of two).
+fn chase_ns(area: &Area, bytes: u64, accesses: u64) -> f64 {
+    let mut place = now_ns();
+    let ns = time(|| {
+        for _ in 0..accesses {
+            let loaded = area.read(offset(place, bytes) as usize);
+            place = chase(place, loaded);
+        }
+    });
+    black_box(place);
+    ns / accesses as f64
+}
+
+/// Nanoseconds per load where none waits for another.
+fn independent_ns(area: &Area, bytes: u64, accesses: u64) -> f64 {
+    let (mut place, mut sum) = (now_ns(), 0);
+    let ns = time(|| {
+        for _ in 0..accesses {
+            sum ^= area.read(offset(place, bytes) as usize);
+            place = chase(place, 0);
+        }
+    });
+    black_box(sum);
+    ns / accesses as f64
+}
+
+/// Memory of our own, aligned to a region and unmapped when dropped. All of it reads as 0 but the first byte of touched pages.
+struct Area {
+    map: *mut c_void,
+    map_bytes: usize,
+    start: *mut u8,
+    bytes: usize,
+}
+
+extern "C" {
+    // The C library's, which std links.
+    #[link_name = "madvise"]
+    fn c_madvise(address: *mut c_void, bytes: usize, advice: c_int) -> c_int;
+}
+
+impl Area {
+    /// Anonymous memory of so many bytes.
+    fn new(bytes: usize) -> Result<Self, CalibrateError> {
+        let map_bytes = bytes + REGION;
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping where the kernel likes it; nothing else knows of it.
+        let map = unsafe {
+            mmap_anonymous(
+                ptr::null_mut(),
+                map_bytes,
+                access,
+                MapFlags::PRIVATE | MapFlags::NORESERVE,
+            )
+        }
+        .map_err(failed("mmap"))?;
+        let skip = map.cast::<u8>().align_offset(REGION);
+        Ok(Self {
+            map,
+            map_bytes,
+            start: map.cast::<u8>().wrapping_add(skip),
+            bytes,
+        })
+    }
+
+    /// A private mapping of a new file in memory of so many bytes.
+    fn of_memory_file(bytes: usize) -> Result<Self, CalibrateError> {
+        let file = memfd_create("mega-calibrate", MemfdFlags::CLOEXEC).map_err(failed("memfd_create"))?;
+        ftruncate(&file, bytes as u64).map_err(failed("ftruncate"))?;
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new private mapping where the kernel likes it, of a file that nobody else has and whose length stays.
+        let map =
+            unsafe { mmap(ptr::null_mut(), bytes, access, MapFlags::PRIVATE, &file, 0) }.map_err(failed("mmap"))?;
+        Ok(Self {
+            map,
+            map_bytes: bytes,
+            start: map.cast(),
+            bytes,
+        })
+    }
+
+    /// Writes a 0 to the first byte of a page.
+    fn touch(&self, at: usize) {
+        assert!(at < self.bytes, "inside the area");
+        // SAFETY: inside our own mapping, which no reference points into; volatile, so that it happens.
+        unsafe { self.start.add(at).write_volatile(0) }
+    }
+
+    /// Reads the eight bytes at a multiple of eight.
+    #[inline]
+    fn read(&self, at: usize) -> u64 {
+        assert!(at < self.bytes && at % 8 == 0, "inside the area");
+        // SAFETY: inside our own mapping (its length is a multiple of eight) and aligned, as its start is page-aligned.
+        unsafe { self.start.add(at).cast::<u64>().read_volatile() }
+    }
+
+    fn touch_every(&self, from: usize, bytes: usize, step: usize) {
+        for at in (from..from + bytes).step_by(step) {
+            self.touch(at);
+        }
+    }
+
+    fn read_every(&self, from: usize, bytes: usize, step: usize) {
+        for at in (from..from + bytes).step_by(step) {
+            self.read(at);
+        }
+    }
+
+    fn advise(&self, from: usize, bytes: usize, advice: Advice) -> Result<(), CalibrateError> {
+        assert!(from + bytes <= self.bytes, "inside the area");
+        // SAFETY: inside our own mapping. Of the advice used here only DONTNEED changes content, and no reference points into the area.
+        unsafe { madvise(self.start.add(from).cast(), bytes, advice) }.map_err(failed("madvise"))
+    }
+
+    /// Collapses the region at this offset.
+    fn collapse(&self, from: usize) -> io::Result<()> {
+        assert!(from + REGION <= self.bytes, "inside the area");
+        // SAFETY: inside our own mapping; MADV_COLLAPSE keeps the content.
+        let result = unsafe { c_madvise(self.start.add(from).cast(), REGION, MADV_COLLAPSE) };
+        if result != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Area {
+    fn drop(&mut self) {
+        // SAFETY: this mapping is ours, and nothing points into it any more. It cannot fail for a mapping that exists.
+        let _ = unsafe { munmap(self.map, self.map_bytes) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_area_is_aligned_and_holds_what_is_written() {
+        let area = Area::new(4 * MIB).unwrap();
+        assert_eq!(area.start as usize % REGION, 0);
+        area.touch_every(0, area.bytes, PAGE);
+        assert_eq!(area.read(area.bytes - 8), 0);
+        area.advise(0, area.bytes, Advice::LinuxDontNeed).unwrap();
+        assert_eq!(area.read(0), 0);
+    }
+
+    #[test]
+    fn minor_faults_are_counted() {
+        let area = Area::new(REGION).unwrap();
+        area.advise(0, REGION, Advice::LinuxNoHugepage).unwrap();
+        let before = minor_faults();
+        area.touch_every(0, REGION, PAGE);
+        assert!(minor_faults() - before >= 512);
+    }
+
+    #[test]
+    fn quartiles_are_those_of_the_samples() {
+        let mut calibration = Calibration {
+            costs: Costs::default(),
+            samples: Vec::new(),
+            notes: Vec::new(),
+        };
+        assert_eq!(calibration.keep("x", vec![5.0, 1.0, 4.0, 2.0, 3.0]), 3.0);
+        assert_eq!((calibration.samples[0].p25, calibration.samples[0].p75), (2.0, 4.0));
+        assert_eq!(calibration.keep("nothing", Vec::new()), 0.0);
+    }
+}

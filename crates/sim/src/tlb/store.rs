@@ -1,0 +1,503 @@
+//! One structure that holds translations: set-associative or fully associative, true LRU or tree pseudo-LRU.
+//!
+//! A look-up and the insertion after a miss are one operation, [`Store::access`]. No heap, no hashing of std and no division: sets are a power
+//! of two, each way has a one-byte print, and eight prints are compared at a time; the order of use of a set is one integer of 4-bit (up to 16
+//! ways) or 5-bit fields (up to 24), most recent first. More than 24 ways in one set is a fully associative store: a small open-addressed
+//! index and a linked list.
+
+use super::full::Full;
+
+/// How a set chooses what it gives up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Replacement {
+    /// The entry whose last use is longest ago.
+    Lru,
+    /// A binary tree of "the other half" bits; for 2, 4, 8 or 16 ways, elsewhere true LRU.
+    TreePlru,
+}
+
+/// Size and shape of a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Geometry {
+    /// Entries in all; `entries / ways` must be a power of two.
+    pub entries: u32,
+    /// Entries per set; equal to `entries` where the store is fully associative.
+    pub ways: u32,
+    /// What a full set gives up.
+    pub replacement: Replacement,
+    /// Whether the set is the low bits of the number folded with the next ones (Skylake's L2, by Gras et al., TLBleed, USENIX Security 2018) or
+    /// the low bits alone.
+    pub folded: bool,
+}
+
+/// Most ways of a set-associative store.
+pub const MAX_WAYS: u32 = 24;
+/// Most entries of a fully associative store.
+pub const MAX_FULL: u32 = 128;
+/// Most entries of any store.
+pub const MAX_ENTRIES: u32 = 1 << 20;
+
+impl Geometry {
+    /// A true-LRU store indexed by the low bits.
+    #[must_use]
+    pub const fn new(entries: u32, ways: u32) -> Self {
+        Self {
+            entries,
+            ways,
+            replacement: Replacement::Lru,
+            folded: false,
+        }
+    }
+
+    /// The same, its set index folded.
+    #[must_use]
+    pub const fn folded(self) -> Self {
+        Self { folded: true, ..self }
+    }
+
+    /// The same with tree pseudo-LRU.
+    #[must_use]
+    pub const fn plru(self) -> Self {
+        Self {
+            replacement: Replacement::TreePlru,
+            ..self
+        }
+    }
+
+    /// Why there can be no such store, if so.
+    ///
+    /// # Errors
+    ///
+    /// A sentence that gives the figures.
+    pub fn check(&self) -> Result<(), String> {
+        let Self { entries, ways, .. } = *self;
+        if ways == 0 || entries == 0 || entries > MAX_ENTRIES || entries % ways != 0 {
+            return Err(format!("{entries} entries in sets of {ways}"));
+        }
+        if !(entries / ways).is_power_of_two() {
+            return Err(format!("{} sets, not a power of two", entries / ways));
+        }
+        if ways > MAX_WAYS && (ways != entries || entries > MAX_FULL) {
+            return Err(format!(
+                "{ways} ways: more than {MAX_WAYS}, and not fully associative up to {MAX_FULL}"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Number of sets.
+    #[must_use]
+    pub const fn sets(&self) -> u32 {
+        self.entries / self.ways
+    }
+
+    /// The set that a page of this number belongs to.
+    #[inline]
+    #[must_use]
+    pub fn set_of(&self, number: u64) -> u32 {
+        let mask = u64::from(self.sets() - 1);
+        let shift = if self.folded { mask.count_ones() } else { 63 };
+        ((number ^ (number >> shift)) & mask) as u32
+    }
+}
+
+/// Any way.
+pub const ALL_WAYS: u32 = u32::MAX;
+
+/// A store of tags. A tag is never 0.
+#[derive(Debug, Clone)]
+pub enum Store {
+    /// Up to 16 ways.
+    Narrow(Sets<u64>),
+    /// 17 to 24 ways.
+    Wide(Sets<u128>),
+    /// Fully associative, more than 24 entries.
+    Full(Full),
+}
+
+impl Store {
+    /// An empty store. The geometry has been checked.
+    pub(super) fn new(geometry: &Geometry) -> Self {
+        if geometry.ways > MAX_WAYS {
+            Self::Full(Full::new(geometry.entries as usize))
+        } else if geometry.ways > 16 {
+            Self::Wide(Sets::new(geometry))
+        } else {
+            Self::Narrow(Sets::new(geometry))
+        }
+    }
+
+    /// Whether `tag` is there; if not, it is now, in place of the least recently used entry among the ways that `ways` allows.
+    #[inline]
+    pub(super) fn access(&mut self, number: u64, tag: u64, ways: u32) -> bool {
+        match self {
+            Self::Narrow(sets) => sets.access(number, tag, ways),
+            Self::Wide(sets) => sets.access(number, tag, ways),
+            Self::Full(full) => full.access(tag),
+        }
+    }
+
+    /// Takes `tag` out, if it is there.
+    pub(super) fn remove(&mut self, number: u64, tag: u64) {
+        match self {
+            Self::Narrow(sets) => sets.remove(number, tag),
+            Self::Wide(sets) => sets.remove(number, tag),
+            Self::Full(full) => full.remove(tag),
+        }
+    }
+
+    /// Takes everything out.
+    pub(super) fn clear(&mut self) {
+        match self {
+            Self::Narrow(sets) => sets.clear(),
+            Self::Wide(sets) => sets.clear(),
+            Self::Full(full) => full.clear(),
+        }
+    }
+}
+
+/// The order of use of a set's ways in one integer: the first field is the way used last.
+pub trait Order: Copy + std::fmt::Debug {
+    /// Ways 0, 1, 2, … in this order.
+    fn identity(ways: u32) -> Self;
+    /// The way at a place of the order.
+    fn at(self, place: u32) -> u32;
+    /// The order after `way` was used.
+    fn touch(self, way: u32) -> Self;
+    /// The order with `way` as the next to go.
+    fn drop_to_end(self, way: u32, ways: u32) -> Self;
+    /// Its low 32 bits, which pseudo-LRU uses as its tree.
+    fn tree(self) -> u32;
+    /// A tree as an order.
+    fn from_tree(tree: u32) -> Self;
+}
+
+macro_rules! order {
+    ($int:ty, $bits:literal) => {
+        impl Order for $int {
+            fn identity(ways: u32) -> Self {
+                let mut order = <$int>::MAX;
+                for way in (0..ways).rev() {
+                    order = (order << $bits) | <$int>::from(way);
+                }
+                order
+            }
+
+            #[inline]
+            fn at(self, place: u32) -> u32 {
+                ((self >> (place * $bits)) & ((1 << $bits) - 1)) as u32
+            }
+
+            #[inline]
+            fn touch(self, way: u32) -> Self {
+                let field: $int = (1 << $bits) - 1;
+                let at = place_of!(self, way, $int, $bits);
+                let below = ((1 as $int) << at) - 1;
+                let here = field << at;
+                (self & !(below | here)) | ((self & below) << $bits) | <$int>::from(way)
+            }
+
+            fn drop_to_end(self, way: u32, ways: u32) -> Self {
+                let field: $int = (1 << $bits) - 1;
+                let at = place_of!(self, way, $int, $bits);
+                let end = (ways - 1) * $bits;
+                if at == end {
+                    return self;
+                }
+                let below = ((1 as $int) << at) - 1;
+                let moved = (((1 as $int) << end) - 1) & !below;
+                let beyond = !(below | moved | (field << end));
+                (self & beyond) | (self & below) | ((self >> $bits) & moved) | (<$int>::from(way) << end)
+            }
+
+            #[inline]
+            fn tree(self) -> u32 {
+                self as u32
+            }
+
+            #[inline]
+            fn from_tree(tree: u32) -> Self {
+                <$int>::from(tree)
+            }
+        }
+    };
+}
+
+/// Bit position of the field that holds `way`: the lowest zero field of `order ^ way in every field`, which the usual borrow trick finds exactly.
+macro_rules! place_of {
+    ($order:expr, $way:expr, $int:ty, $bits:literal) => {{
+        let ones: $int = ones!($int, $bits);
+        let x = $order ^ (ones * <$int>::from($way));
+        let zero = x.wrapping_sub(ones) & !x & (ones << ($bits - 1));
+        zero.trailing_zeros() - ($bits - 1)
+    }};
+}
+
+/// A one in every whole field.
+macro_rules! ones {
+    ($int:ty, $bits:literal) => {{
+        const ONES: $int = {
+            let mut ones: $int = 0;
+            let mut at = 0;
+            while at + $bits <= <$int>::BITS {
+                ones |= 1 << at;
+                at += $bits;
+            }
+            ones
+        };
+        ONES
+    }};
+}
+
+order!(u64, 4);
+order!(u128, 5);
+
+/// A set-associative store.
+#[derive(Debug, Clone)]
+pub struct Sets<O> {
+    geometry: Geometry,
+    /// Words of prints per set: one per eight ways.
+    words: usize,
+    mask: u64,
+    fold: u32,
+    plru: bool,
+    prints: Box<[u64]>,
+    order: Box<[O]>,
+    tags: Box<[u64]>,
+}
+
+const LOW: u64 = 0x0101_0101_0101_0101;
+const HIGH: u64 = 0x8080_8080_8080_8080;
+
+/// A byte that differs between most tags; never 0, the print of an empty way.
+#[inline]
+fn print_of(tag: u64) -> u64 {
+    let print = tag.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56;
+    print + u64::from(print == 0)
+}
+
+impl<O: Order> Sets<O> {
+    fn new(geometry: &Geometry) -> Self {
+        let (sets, ways) = (geometry.sets() as usize, geometry.ways as usize);
+        let words = ways.div_ceil(8);
+        let mask = u64::from(geometry.sets() - 1);
+        let plru = geometry.replacement == Replacement::TreePlru && ways.is_power_of_two() && ways > 1;
+        let first = if plru {
+            O::from_tree(0)
+        } else {
+            O::identity(geometry.ways)
+        };
+        Self {
+            geometry: *geometry,
+            words,
+            mask,
+            fold: if geometry.folded { mask.count_ones() } else { 63 },
+            plru,
+            prints: vec![0; sets * words].into(),
+            order: vec![first; sets].into(),
+            tags: vec![0; sets * ways].into(),
+        }
+    }
+
+    #[inline]
+    fn set_of(&self, number: u64) -> usize {
+        ((number ^ (number >> self.fold)) & self.mask) as usize
+    }
+
+    #[inline]
+    fn find(&self, set: usize, tag: u64) -> Option<u32> {
+        let ways = self.geometry.ways as usize;
+        let wanted = print_of(tag) * LOW;
+        for word in 0..self.words {
+            let x = self.prints[set * self.words + word] ^ wanted;
+            // A byte above a true match can be marked wrongly; the tag decides.
+            let mut marks = x.wrapping_sub(LOW) & !x & HIGH;
+            while marks != 0 {
+                let way = word * 8 + (marks.trailing_zeros() / 8) as usize;
+                if way < ways && self.tags[set * ways + way] == tag {
+                    return Some(way as u32);
+                }
+                marks &= marks - 1;
+            }
+        }
+        None
+    }
+
+    #[inline]
+    fn put(&mut self, set: usize, way: u32, tag: u64, print: u64) {
+        let (word, shift) = (set * self.words + way as usize / 8, way % 8 * 8);
+        self.prints[word] = (self.prints[word] & !(0xFF << shift)) | (print << shift);
+        self.tags[set * self.geometry.ways as usize + way as usize] = tag;
+    }
+
+    #[inline]
+    fn access(&mut self, number: u64, tag: u64, ways: u32) -> bool {
+        let set = self.set_of(number);
+        let (way, hit) = match self.find(set, tag) {
+            Some(way) => (way, true),
+            None => (self.victim(set, ways), false),
+        };
+        if !hit {
+            self.put(set, way, tag, print_of(tag));
+        }
+        self.order[set] = if self.plru {
+            O::from_tree(touch_tree(self.order[set].tree(), way, self.geometry.ways))
+        } else {
+            self.order[set].touch(way)
+        };
+        hit
+    }
+
+    /// The way to give up. With a mask that allows none of the ways, way 0 (a preset's masks are checked).
+    #[inline]
+    fn victim(&self, set: usize, ways: u32) -> u32 {
+        let order = self.order[set];
+        if self.plru {
+            return tree_victim(order.tree(), self.geometry.ways);
+        }
+        for place in (0..self.geometry.ways).rev() {
+            let way = order.at(place);
+            if ways >> way & 1 != 0 {
+                return way;
+            }
+        }
+        0
+    }
+
+    fn remove(&mut self, number: u64, tag: u64) {
+        let set = self.set_of(number);
+        if let Some(way) = self.find(set, tag) {
+            self.put(set, way, 0, 0);
+            if !self.plru {
+                self.order[set] = self.order[set].drop_to_end(way, self.geometry.ways);
+            }
+        }
+    }
+
+    fn clear(&mut self) {
+        *self = Self::new(&self.geometry);
+    }
+}
+
+/// The tree after `way` was used: each node on its path points to the other half. Node 1 is the root, the children of n are 2n and 2n+1; a set bit
+/// points to the upper half.
+#[inline]
+fn touch_tree(mut tree: u32, way: u32, ways: u32) -> u32 {
+    let mut node = 1;
+    let mut half = ways >> 1;
+    while half != 0 {
+        let upper = u32::from(way & half != 0);
+        tree = (tree & !(1 << node)) | ((1 - upper) << node);
+        node = node * 2 + upper;
+        half >>= 1;
+    }
+    tree
+}
+
+/// The way that the tree points to.
+#[inline]
+fn tree_victim(tree: u32, ways: u32) -> u32 {
+    let mut node = 1;
+    while node < ways {
+        node = node * 2 + (tree >> node & 1);
+    }
+    node - ways
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A set-associative store as one would write it first: a vector per set, most recent at the end.
+    fn reference(geometry: &Geometry, numbers: &[(u64, bool)]) -> Vec<bool> {
+        let mut sets = vec![Vec::<u64>::new(); geometry.sets() as usize];
+        let mut hits = Vec::new();
+        for &(number, remove) in numbers {
+            let set = &mut sets[geometry.set_of(number) as usize];
+            let at = set.iter().position(|n| *n == number);
+            if let Some(at) = at {
+                set.remove(at);
+            }
+            if remove {
+                continue;
+            }
+            hits.push(at.is_some());
+            if set.len() == geometry.ways as usize {
+                set.remove(0);
+            }
+            set.push(number);
+        }
+        hits
+    }
+
+    proptest! {
+        #[test]
+        fn a_store_hits_when_the_naive_one_does(
+            shape in prop::sample::select(vec![(4, 4), (64, 4), (96, 6), (48, 12), (128, 16), (1, 1), (48, 24), (23, 23), (64, 64), (72, 72), (128, 128)]),
+            folded: bool,
+            numbers in prop::collection::vec((0u64..200, prop::bool::weighted(0.05)), 0..2000),
+        ) {
+            let mut geometry = Geometry::new(shape.0, shape.1);
+            geometry.folded = folded;
+            prop_assert!(geometry.check().is_ok());
+            let mut store = Store::new(&geometry);
+            let mut hits = Vec::new();
+            for &(number, remove) in &numbers {
+                if remove {
+                    store.remove(number, number + 1);
+                } else {
+                    hits.push(store.access(number, number + 1, ALL_WAYS));
+                }
+            }
+            prop_assert_eq!(hits, reference(&geometry, &numbers));
+        }
+    }
+
+    #[test]
+    fn pseudo_lru_of_two_ways_is_lru() {
+        let mut store = Store::new(&Geometry::new(2, 2).plru());
+        let hits: Vec<bool> = [1, 2, 1, 3, 1, 2, 3]
+            .iter()
+            .map(|n| store.access(0, *n, ALL_WAYS))
+            .collect();
+        assert_eq!(hits, [false, false, true, false, true, false, false]);
+    }
+
+    #[test]
+    fn pseudo_lru_gives_up_the_way_that_its_tree_points_to() {
+        let mut store = Store::new(&Geometry::new(4, 4).plru());
+        for tag in 1..=4 {
+            assert!(!store.access(0, tag, ALL_WAYS));
+        }
+        // Filled in the order 0, 2, 1, 3; a use of the first points root and right node elsewhere: 5 replaces the older of the other half.
+        assert!(store.access(0, 1, ALL_WAYS));
+        assert!(!store.access(0, 5, ALL_WAYS));
+        assert!(store.access(0, 1, ALL_WAYS));
+        let left = [2, 3, 4]
+            .iter()
+            .filter(|tag| store.clone().access(0, **tag, ALL_WAYS))
+            .count();
+        assert_eq!(left, 2);
+    }
+
+    #[test]
+    fn a_mask_keeps_an_insertion_to_its_ways() {
+        let mut store = Store::new(&Geometry::new(4, 4));
+        for tag in 1..=4 {
+            store.access(0, tag, ALL_WAYS);
+        }
+        for tag in 10..20 {
+            assert!(!store.access(0, tag, 0b0001));
+        }
+        let kept = (1..=4).filter(|tag| store.clone().access(0, *tag, ALL_WAYS)).count();
+        assert_eq!(kept, 3);
+    }
+
+    #[test]
+    fn impossible_shapes_are_refused() {
+        for (entries, ways) in [(0, 0), (10, 4), (12, 4), (64, 32), (256, 256), (8, 0)] {
+            assert!(Geometry::new(entries, ways).check().is_err(), "{entries}/{ways}");
+        }
+    }
+}
