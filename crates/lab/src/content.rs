@@ -3,43 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Mixes 64 bits (the finaliser of splitmix64): a bijection without visible structure.
-#[must_use]
-pub fn mix(x: u64) -> u64 {
-    let x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
-}
-
-/// The word at `index` of content `seed`. Never zero, so that a page lost to the zero page is always seen.
-#[must_use]
-pub fn word(seed: u64, index: u64) -> u64 {
-    mix(seed.rotate_left(17) ^ index) | 1
-}
-
-/// Maps 64 random bits onto `0..n` without a division. `n` must not be zero.
-#[must_use]
-pub fn below(random: u64, n: u64) -> u64 {
-    ((u128::from(random) * u128::from(n)) >> 64) as u64
-}
-
-/// A number without common factor with `n`, near its golden section: its multiples modulo `n` visit all of `0..n`, neighbours
-/// far apart.
-#[must_use]
-pub fn scatter(n: u64) -> u64 {
-    let gcd = |mut a: u64, mut b: u64| {
-        while b > 0 {
-            (a, b) = (b, a % b);
-        }
-        a
-    };
-    let mut stride = (n as f64 * 0.618_033_988) as u64 | 1;
-    while gcd(stride, n) != 1 {
-        stride += 2;
-    }
-    stride
-}
+pub use mega_sim::workload::pattern::{below, mix, scatter, word};
 
 /// A word that is not what it must be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -135,20 +99,5 @@ mod tests {
         assert_eq!(verify_freed(&w, 3), Ok(()));
         w[511].store(word(3, 511), Relaxed);
         assert_eq!(verify_freed(&w, 3).unwrap_err().index, 511);
-    }
-
-    #[test]
-    fn a_scattered_walk_visits_everything_once() {
-        for n in [1, 2, 3, 10, 96, 1000] {
-            let mut seen: Vec<u64> = (0..n).map(|i| i * scatter(n) % n).collect();
-            seen.sort_unstable();
-            assert_eq!(seen, (0..n).collect::<Vec<_>>());
-        }
-    }
-
-    #[test]
-    fn below_stays_below() {
-        assert_eq!(below(u64::MAX, 10), 9);
-        assert_eq!(below(0, 10), 0);
     }
 }

@@ -15,6 +15,7 @@
 //! | [`machine`] | all of it together: accesses, faults, system calls, time |
 //! | [`host`] | the machine as the control loop sees it |
 //! | [`workload`] | programs that run on it |
+//! | [`trace`] | recordings of programs and of scans, to be replayed |
 
 pub mod calibrate;
 pub mod cost;
@@ -24,5 +25,6 @@ pub mod machine;
 pub mod physical;
 pub mod space;
 pub mod tlb;
+pub mod trace;
 pub mod unit;
 pub mod workload;

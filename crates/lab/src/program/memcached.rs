@@ -15,7 +15,7 @@ use crate::clock::{now_ns, seconds_between, seconds_to_ns};
 use crate::latency::Latency;
 use crate::redis::keys::Keys;
 use crate::result::Metric;
-use crate::workload::zipf::Zipf;
+use crate::workload::Zipf;
 use crate::workload::Common;
 
 /// How to install it.

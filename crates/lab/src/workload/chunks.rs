@@ -7,10 +7,11 @@
 use super::stage::{rate, Meter};
 use super::{area_json, mebibytes, Common, Plan, Stage, Workload, WorkloadError};
 use crate::clock::now_ns;
-use crate::content::{self, below, mix};
+use crate::content;
 use crate::emit::event;
 use crate::latency::Latency;
 use crate::memory::{base_page_bytes, rss_bytes, Mapping};
+use mega_sim::workload::pattern::{chunk_seed, chunk_visit};
 use rand_core::RngCore;
 use rand_pcg::Pcg64Mcg;
 use serde_json::{json, Value};
@@ -81,7 +82,7 @@ impl Chunks {
     }
 
     fn chunk_seed(&self, chunk: usize) -> u64 {
-        mix(self.seed ^ mix(chunk as u64))
+        chunk_seed(self.seed, chunk as u64)
     }
 
     /// Writes every page of every chunk in order, and returns the latencies of the first touches.
@@ -136,9 +137,8 @@ impl Chunks {
 /// The first word that is not what it must be.
 pub fn visit(used: &[(&[AtomicU64], u64)], rng: &mut Pcg64Mcg, count: u64) -> Result<(), WorkloadError> {
     for _ in 0..count {
-        let random = rng.next_u64();
-        let (words, seed) = used[below(random, used.len() as u64) as usize];
-        let index = below(mix(random), words.len() as u64);
+        let (chunk, index) = chunk_visit(rng.next_u64(), used.len() as u64, |c| used[c as usize].0.len() as u64);
+        let (words, seed) = used[chunk as usize];
         let w = &words[index as usize];
         let (found, expected) = (w.load(Relaxed), content::word(seed, index));
         if found != expected {

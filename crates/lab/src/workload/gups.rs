@@ -3,10 +3,10 @@
 
 use super::{area_json, mebibytes, Common, Plan, Stage, Workload, WorkloadError};
 use crate::clock::{now_ns, seconds_between, seconds_to_ns};
-use crate::content::{self, below};
+use crate::content;
 use crate::emit::event;
 use crate::memory::{base_page_bytes, rss_bytes, Mapping};
-use rand_core::RngCore;
+use mega_sim::workload::pattern::updates;
 use rand_pcg::Pcg64Mcg;
 use serde_json::json;
 use std::sync::atomic::Ordering::Relaxed;
@@ -79,10 +79,8 @@ impl Table {
     /// The next `count` updates that `rng` gives. The same again undoes them.
     pub fn update(&self, rng: &mut Pcg64Mcg, count: u64) {
         let words = self.memory.words();
-        let n = words.len() as u64;
-        for _ in 0..count {
-            let random = rng.next_u64();
-            let w = &words[below(random, n) as usize];
+        for (index, random) in updates(rng, words.len() as u64).take(count as usize) {
+            let w = &words[index as usize];
             w.store(w.load(Relaxed) ^ random, Relaxed);
         }
     }

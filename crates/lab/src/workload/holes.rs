@@ -4,10 +4,11 @@
 use super::stage::{rate, Meter};
 use super::{area_json, mebibytes, Common, Plan, Stage, Workload, WorkloadError, MIB};
 use crate::clock::now_ns;
-use crate::content::{mix, word};
+use crate::content::word;
 use crate::emit::event;
 use crate::latency::Latency;
 use crate::memory::{base_page_bytes, rss_bytes, Mapping};
+use mega_sim::workload::pattern::hole_goes;
 use serde_json::json;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -150,15 +151,7 @@ impl Holes {
     /// What the kernel answers.
     pub fn free_half(&mut self, random: bool, dontneed: bool) -> Result<usize, WorkloadError> {
         let seed = self.seed;
-        let goes = |p: &Piece| {
-            let chunk = p.number / p.pages;
-            let draw = if random {
-                mix(seed ^ mix(chunk as u64))
-            } else {
-                chunk as u64
-            };
-            draw & 1 == 1
-        };
+        let goes = |p: &Piece| hole_goes(seed, (p.number / p.pages) as u64, random);
         let (gone, mut kept): (Vec<Piece>, Vec<Piece>) = self.pieces.iter().partition(|p| goes(p));
         let page = base_page_bytes();
         if dontneed {

@@ -4,13 +4,14 @@
 
 use super::stage::Meter;
 use super::table::Table;
-use super::zipf::Zipf;
+use super::Zipf;
 use super::{area_json, mebibytes, Common, Plan, Stage, Workload, WorkloadError};
 use crate::clock::now_ns;
 use crate::content::mix;
 use crate::emit::event;
 use crate::latency::Latency;
 use crate::memory::rss_bytes;
+use mega_sim::workload::pattern::share_limit;
 use rand_core::RngCore;
 use rand_pcg::Pcg64Mcg;
 use serde_json::json;
@@ -176,7 +177,7 @@ impl Kv {
     /// # Errors
     /// When one is not there or its value is wrong.
     pub fn delete_share(&mut self, share: f64, seed: u64) -> Result<usize, WorkloadError> {
-        let limit = (share * 2f64.powi(64)) as u64;
+        let limit = share_limit(share);
         for rank in 0..self.table.count() as u64 {
             if share >= 1.0 || mix(seed ^ mix(rank)) < limit {
                 self.delete(rank)?;

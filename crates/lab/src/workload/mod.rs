@@ -25,8 +25,8 @@ mod storm_child;
 pub mod stride;
 pub mod table;
 pub mod touch;
-pub mod zipf;
 
+pub use mega_sim::workload::pattern::Zipf;
 pub use stage::Stage;
 
 use crate::memory::{self, Mapping, MemoryError};
@@ -340,7 +340,7 @@ impl Common {
     /// The generator of this seed.
     #[must_use]
     pub fn rng(&self) -> rand_pcg::Pcg64Mcg {
-        rand_pcg::Pcg64Mcg::new(u128::from(crate::content::mix(self.seed)) << 64 | u128::from(self.seed) << 1 | 1)
+        mega_sim::workload::pattern::rng(self.seed)
     }
 }
 

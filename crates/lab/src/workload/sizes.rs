@@ -10,6 +10,7 @@ use crate::clock::{now_ns, seconds_to_ns};
 use crate::content::word;
 use crate::emit::event;
 use crate::memory::base_page_bytes;
+use mega_sim::workload::pattern::object_sizes;
 use serde_json::json;
 use std::hint::black_box;
 use std::time::Duration;
@@ -38,11 +39,7 @@ pub struct Options {
 impl Options {
     /// The sizes of objects in bytes, ascending.
     fn object_bytes(&self) -> impl Iterator<Item = usize> {
-        let (first, last) = (self.from_kib, self.to_kib);
-        let doubled = std::iter::successors(Some(first), |kib| kib.checked_mul(2));
-        doubled
-            .take_while(move |kib| *kib <= last)
-            .filter_map(|kib| usize::try_from(kib.checked_mul(1024)?).ok())
+        object_sizes(self.from_kib, self.to_kib).filter_map(|bytes| usize::try_from(bytes).ok())
     }
 }
 

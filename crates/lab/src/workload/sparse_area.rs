@@ -3,9 +3,9 @@
 
 use super::{Common, WorkloadError};
 use crate::clock::now_ns;
-use crate::content::{self, below, mix, Mismatch};
+use crate::content::{self, mix, Mismatch};
 use crate::memory::{base_page_bytes, Mapping};
-use rand_core::RngCore;
+use mega_sim::workload::pattern::{sparse_pages, sparse_visit};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// The area. Pages outside of the share are never touched, not even to look.
@@ -33,15 +33,9 @@ impl SparseArea {
         let memory = common.map(bytes)?;
         let all = u32::try_from(memory.len_bytes() / base_page_bytes())
             .map_err(|_| WorkloadError::Usage(format!("{bytes} bytes are too many pages")))?;
-        let limit = (share * 2f64.powi(64)) as u64;
-        let drawn = |p: &u32| share >= 1.0 || mix(seed ^ (u64::from(*p) << 20)) < limit;
-        let mut pages: Vec<u32> = (0..all).filter(drawn).collect();
-        for i in (1..pages.len()).rev() {
-            pages.swap(i, below(rng.next_u64(), i as u64 + 1) as usize);
-        }
         Ok(Self {
             memory,
-            pages,
+            pages: sparse_pages(all, share, seed, &mut rng),
             touched: 0,
             seed,
         })
@@ -93,8 +87,8 @@ impl SparseArea {
         if self.touched == 0 {
             return Ok(());
         }
-        let page = self.pages[below(random, self.touched as u64) as usize];
-        let index = (random % 512) as usize;
+        let (at, index) = sparse_visit(random, self.touched as u64);
+        let page = self.pages[at];
         let expected = content::word(self.page_seed(page), index as u64);
         match self.memory.page_words(page as usize)[index].load(Relaxed) {
             found if found == expected => Ok(()),

@@ -3,7 +3,7 @@
 
 use super::sparse_area::SparseArea;
 use super::table::Table;
-use super::zipf::Zipf;
+use super::Zipf;
 use super::{area_json, mebibytes, Common, Plan, Stage, Workload, WorkloadError};
 use crate::clock::{now_ns, seconds_between, seconds_to_ns};
 use crate::command::Commands;

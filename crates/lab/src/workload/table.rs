@@ -6,6 +6,7 @@ use crate::clock::now_ns;
 use crate::content::{self, mix};
 use crate::latency::Latency;
 use crate::memory::{base_page_bytes, Mapping};
+use mega_sim::workload::pattern::{table_key, table_rank_at};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Words of a value before its derived words: key and version.
@@ -70,7 +71,7 @@ impl Table {
     /// The key of rank `rank`; ranks are scattered over the slab, so that hot keys share no pages.
     #[must_use]
     pub fn key(&self, rank: u64) -> u64 {
-        mix(self.seed.wrapping_mul(0x1_0001).wrapping_add(rank)) | 1
+        table_key(self.seed, rank)
     }
 
     /// Puts every key in, recording the first touch of each page of the slab in `touches`.
@@ -96,7 +97,8 @@ impl Table {
 
     /// Rank of the value at a slab place: a fixed shuffle (multiplication by an odd constant, modulo the count).
     fn rank_at(&self, slab_at: usize) -> u64 {
-        (slab_at as u128 * u128::from(content::scatter(self.count as u64)) % self.count as u128) as u64
+        let count = self.count as u64;
+        table_rank_at(slab_at as u64, content::scatter(count), count)
     }
 
     fn insert(&self, key: u64, slab_at: u64) {

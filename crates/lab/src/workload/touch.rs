@@ -3,10 +3,11 @@
 use super::stage::rate;
 use super::{area_json, mebibytes, Common, Plan, Stage, Workload, WorkloadError};
 use crate::clock::now_ns;
-use crate::content::{scatter, verify_zero, word};
+use crate::content::{verify_zero, word};
 use crate::emit::event;
 use crate::latency::Latency;
 use crate::memory::{base_page_bytes, rss_bytes, Mapping};
+use mega_sim::workload::pattern::PageOrder;
 use serde_json::json;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -48,16 +49,11 @@ pub fn touch(memory: &Mapping, scattered: bool, every: u32, seed: u64) -> (u64, 
     let words_per_page = base_page_bytes() / 8;
     let words = memory.words();
     let pages = words.len() / words_per_page;
-    let stride = if scattered {
-        scatter(pages as u64) as usize % pages.max(1)
-    } else {
-        1
-    };
     let mut latency = Latency::new();
-    let (mut page, mut until_timed) = (0, 1);
+    let mut until_timed = 1;
     let start = now_ns();
     let mut last = start;
-    for _ in 0..pages {
+    for page in PageOrder::new(pages, scattered) {
         let w = &words[page * words_per_page];
         let value = word(seed, page as u64);
         until_timed -= 1;
@@ -72,10 +68,6 @@ pub fn touch(memory: &Mapping, scattered: bool, every: u32, seed: u64) -> (u64, 
             last = now;
         } else {
             w.store(value, Relaxed);
-        }
-        page += stride;
-        if page >= pages {
-            page -= pages;
         }
     }
     (now_ns() - start, latency)

@@ -1,8 +1,8 @@
 //! Keys with values of many sizes, and the requests about them.
 
+use mega_sim::workload::pattern::item_bytes;
 use redis::Value;
 
-use crate::content::{below, mix};
 use crate::redis::keys::Keys;
 use crate::redis::{cmd, RedisError};
 
@@ -38,7 +38,7 @@ impl Items {
     /// Item `i` as one of [`Keys`] of its size.
     fn keys(&self, i: u64) -> Keys {
         let (least, most) = self.value_bytes;
-        let value_bytes = least + below(mix(self.seed ^ mix(!i)), most.max(least) - least + 1);
+        let value_bytes = item_bytes(self.seed, i, least, most);
         Keys {
             count: self.count,
             value_bytes: value_bytes as usize,

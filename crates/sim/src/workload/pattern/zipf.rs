@@ -32,10 +32,11 @@ impl Zipf {
     }
 
     /// The rank for 64 random bits.
+    #[inline]
     #[must_use]
     pub fn rank(&self, random: u64) -> u64 {
         if self.theta == 0.0 || self.n <= 2 {
-            return crate::content::below(random, self.n);
+            return super::below(random, self.n);
         }
         let u = (random >> 11) as f64 / (1u64 << 53) as f64;
         let uz = u * self.zeta_n;
@@ -53,7 +54,7 @@ impl Zipf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::content::mix;
+    use crate::workload::pattern::mix;
 
     #[test]
     fn the_first_ranks_get_the_share_that_the_law_gives_them() {

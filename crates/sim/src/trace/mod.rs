@@ -1,0 +1,53 @@
+//! Recordings: what processes did to their memory, and what a scanner saw of it. The format is described in `docs/trace.md`.
+//!
+//! ```text
+//!   Writer ─► file ─► Reader ─┐
+//!   text, Valgrind lackey ────┴─► Source ─► Replay, a Program on any Memory
+//!   Program ─► Recorder ─► Memory (and a Writer)
+//! ```
+//!
+//! All readers stream in bounded memory and take what they read for hostile: an error names the byte, the record and the field, or the
+//! line and the column. There is no Parquet here yet.
+
+mod error;
+mod frame;
+mod lackey;
+mod lines;
+mod reader;
+mod record;
+mod recorder;
+mod replay;
+mod text;
+mod varint;
+mod writer;
+
+pub use error::{TraceError, What};
+pub use lackey::LackeyReader;
+pub use reader::Reader;
+pub use record::{Header, Kind, Record, MOST_RUN};
+pub use recorder::Recorder;
+pub use replay::{Replay, ReplayOptions};
+pub use text::{write_text, TextReader};
+pub use writer::Writer;
+
+/// Where records come from.
+pub trait Source {
+    /// The next record; none at the proper end.
+    ///
+    /// # Errors
+    /// What is wrong with the input, and where. To ask again after an error gives an error or the end.
+    fn next_record(&mut self) -> Result<Option<Record>, TraceError>;
+}
+
+impl<S: Source + ?Sized> Source for Box<S> {
+    fn next_record(&mut self) -> Result<Option<Record>, TraceError> {
+        (**self).next_record()
+    }
+}
+
+/// Records in memory, for tests.
+impl Source for std::vec::IntoIter<Record> {
+    fn next_record(&mut self) -> Result<Option<Record>, TraceError> {
+        Ok(self.next())
+    }
+}

@@ -1,0 +1,515 @@
+//! A program that does what a trace says.
+
+use super::record::{Kind, Record};
+use super::{Source, TraceError};
+use crate::workload::{Memory, MemoryError, Program, ProgramError, Progress, Results};
+use mega_core::units::{BASE_PAGE_BYTES as PAGE, HUGE_PAGE_BYTES as HUGE};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// How to replay.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ReplayOptions {
+    /// The process to replay; the first in the trace when not given.
+    pub process: Option<u32>,
+    /// Map 2 MB around an access to a place that the trace never mapped (a trace without mappings, as Valgrind's); otherwise such
+    /// accesses are counted and left out.
+    pub map_unknown: bool,
+    /// Keep the trace's times: sleep until an access's time comes. Otherwise one follows the other.
+    pub keep_times: bool,
+}
+
+/// Mappings that a replay keeps apart at most.
+const MOST_MAPPINGS: usize = 1 << 20;
+/// Records between two looks at the clock.
+const BATCH: u32 = 64;
+
+/// A program that does what a trace says. A mapping lies elsewhere here, at the same place relative to 2 MB.
+///
+/// Results: operations are accesses; `left_out` counts accesses to what is not mapped, `unsupported` calls that the memory does
+/// not model, `scans` and `regions` what scanners saw.
+#[derive(Debug)]
+pub struct Replay<S> {
+    source: S,
+    options: ReplayOptions,
+    /// First address in the trace to length and address here.
+    mappings: BTreeMap<u64, (u64, u64)>,
+    /// The last mapping used: first and end address in the trace, and what to add.
+    last: (u64, u64, u64),
+    process: Option<u32>,
+    is_ours: bool,
+    /// The trace's time and the memory's, when the first time was met.
+    clock: Option<(u64, u64)>,
+    /// A run that goes on: address, distance, accesses left, kind.
+    run: Option<(u64, i64, u64, Kind)>,
+    wakes_ns: u64,
+    record: u64,
+    begun: bool,
+    left_out: u64,
+    results: Results,
+}
+
+impl<S: Source> Replay<S> {
+    /// Of this source.
+    pub fn new(source: S, options: ReplayOptions) -> Self {
+        Self {
+            source,
+            options,
+            mappings: BTreeMap::new(),
+            last: (0, 0, 0),
+            process: options.process,
+            is_ours: true,
+            clock: None,
+            run: None,
+            wakes_ns: 0,
+            record: 0,
+            begun: false,
+            left_out: 0,
+            results: Results::default(),
+        }
+    }
+
+    fn wrong(&self, what: impl ToString) -> ProgramError {
+        ProgramError::Trace(TraceError::Replay {
+            record: self.record,
+            what: what.to_string(),
+        })
+    }
+
+    /// What the memory does not model is counted, and left out.
+    fn allow(&mut self, result: Result<(), MemoryError>) -> Result<(), ProgramError> {
+        match result {
+            Err(MemoryError::Unsupported(_)) => {
+                self.results.add("unsupported", 1);
+                Ok(())
+            }
+            Err(e) => Err(self.wrong(e)),
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// Maps a range of the trace; what was mapped there goes, as with MAP_FIXED.
+    fn map<M: Memory>(&mut self, memory: &mut M, address: u64, bytes: u64) -> Result<(), ProgramError> {
+        let bytes = bytes.checked_next_multiple_of(PAGE).filter(|n| *n > 0);
+        let end = bytes.and_then(|n| address.checked_add(n));
+        let (Some(bytes), Some(_), 0) = (bytes, end, address % PAGE) else {
+            return Err(self.wrong(format!("no mapping of pages: {address:#x}")));
+        };
+        self.unmap(memory, address, bytes)?;
+        if self.mappings.len() >= MOST_MAPPINGS {
+            return Err(self.wrong(format!("more than {MOST_MAPPINGS} mappings")));
+        }
+        // A part before it is mapped too and goes at once, so that it lies as it did relative to 2 MB.
+        let before = address % HUGE;
+        let all = bytes
+            .checked_add(before)
+            .ok_or_else(|| self.wrong("a mapping of 2^64 bytes"))?;
+        let base = memory.map(all).map_err(|e| self.wrong(e))?;
+        if before > 0 {
+            memory.unmap(base, before).map_err(|e| self.wrong(e))?;
+        }
+        self.mappings.insert(address, (bytes, base + before));
+        Ok(())
+    }
+
+    /// Mappings that overlap a range, with the overlap: first address, bytes, address here.
+    fn overlaps(&self, address: u64, bytes: u64) -> Vec<(u64, u64, u64)> {
+        let end = address.saturating_add(bytes);
+        let before = self.mappings.range(..address).next_back();
+        let all = before.into_iter().chain(self.mappings.range(address..end));
+        all.filter_map(|(start, (n, to))| {
+            let (from, until) = (address.max(*start), end.min(start + n));
+            (from < until).then(|| (from, until - from, to + (from - start)))
+        })
+        .collect()
+    }
+
+    fn unmap<M: Memory>(&mut self, memory: &mut M, address: u64, bytes: u64) -> Result<(), ProgramError> {
+        for (from, n, to) in self.overlaps(address, bytes) {
+            let found = self.mappings.range(..=from).next_back().map(|(a, v)| (*a, *v));
+            let Some((start, (length, base))) = found else { continue };
+            self.mappings.remove(&start);
+            if start < from {
+                self.mappings.insert(start, (from - start, base));
+            }
+            if from + n < start + length {
+                self.mappings.insert(from + n, (start + length - from - n, to + n));
+            }
+            memory.unmap(to, n).map_err(|e| self.wrong(e))?;
+        }
+        self.last = (0, 0, 0);
+        Ok(())
+    }
+
+    fn remap<M: Memory>(&mut self, memory: &mut M, from: (u64, u64), to: (u64, u64)) -> Result<(), ProgramError> {
+        let whole = from.1.checked_next_multiple_of(PAGE);
+        let found = self.mappings.get(&from.0).copied().filter(|(n, _)| Some(*n) == whole);
+        let to_bytes =
+            to.1.checked_next_multiple_of(PAGE)
+                .filter(|n| *n > 0 && to.0.checked_add(*n).is_some());
+        let (Some((bytes, base)), Some(to_bytes)) = (found, to_bytes) else {
+            // Part of a mapping, or what was never mapped: as if it was mapped anew.
+            self.results.add("unsupported", 1);
+            self.unmap(memory, from.0, from.1)?;
+            return self.map(memory, to.0, to.1);
+        };
+        match memory.remap(base, bytes, to_bytes) {
+            Ok(moved) => {
+                self.mappings.remove(&from.0);
+                self.unmap(memory, to.0, to_bytes)?;
+                self.mappings.insert(to.0, (to_bytes, moved));
+                Ok(())
+            }
+            Err(MemoryError::Unsupported(_)) => {
+                self.results.add("unsupported", 1);
+                self.unmap(memory, from.0, bytes)?;
+                self.map(memory, to.0, to_bytes)
+            }
+            Err(e) => Err(self.wrong(e)),
+        }
+    }
+
+    /// Where an address of the trace lies here; none when it is not mapped.
+    #[inline]
+    fn translate<M: Memory>(&mut self, memory: &mut M, address: u64) -> Result<Option<u64>, ProgramError> {
+        let (first, end, add) = self.last;
+        if address >= first && address < end {
+            return Ok(Some(address.wrapping_add(add)));
+        }
+        self.translate_slowly(memory, address)
+    }
+
+    #[cold]
+    fn translate_slowly<M: Memory>(&mut self, memory: &mut M, address: u64) -> Result<Option<u64>, ProgramError> {
+        for _ in 0..2 {
+            let found = self.mappings.range(..=address).next_back().map(|(a, v)| (*a, *v));
+            if let Some((start, (bytes, to))) = found.filter(|(start, (bytes, _))| address - start < *bytes) {
+                self.last = (start, start + bytes, to.wrapping_sub(start));
+                return Ok(Some(to + (address - start)));
+            }
+            let region = address / HUGE * HUGE;
+            if !self.options.map_unknown || region.checked_add(HUGE).is_none() {
+                return Ok(None);
+            }
+            // What of the 2 MB around it is free.
+            let start = found.map_or(region, |(start, (bytes, _))| region.max(start + bytes));
+            let next = self.mappings.range(address..).next().map_or(u64::MAX, |(a, _)| *a);
+            self.map(memory, start, (region + HUGE).min(next) - start)?;
+        }
+        Ok(None)
+    }
+
+    fn access<M: Memory>(&mut self, memory: &mut M, address: u64, kind: Kind) -> Result<(), ProgramError> {
+        match self.translate(memory, address)? {
+            Some(at) => {
+                self.results.operations += 1;
+                match kind {
+                    Kind::Read => memory.touch(at, false),
+                    Kind::Write => memory.touch(at, true),
+                    Kind::Update => memory.update(at),
+                }
+            }
+            None => self.left_out += 1,
+        }
+        Ok(())
+    }
+
+    fn one<M: Memory>(&mut self, memory: &mut M, record: Record) -> Result<(), ProgramError> {
+        match record {
+            Record::Time(ns) => {
+                let (began, here) = *self.clock.get_or_insert((ns, memory.now_ns()));
+                if self.options.keep_times {
+                    self.wakes_ns = here.saturating_add(ns.saturating_sub(began));
+                }
+                return Ok(());
+            }
+            Record::Process(id) => {
+                self.is_ours = *self.process.get_or_insert(id.pid) == id.pid;
+                return Ok(());
+            }
+            Record::Scan(_) => {
+                self.results.add("scans", 1);
+                return Ok(());
+            }
+            _ if !self.is_ours => return Ok(()),
+            _ => {}
+        }
+        match record {
+            Record::Touch { address, kind } => self.access(memory, address, kind)?,
+            Record::Run {
+                address,
+                stride,
+                count,
+                kind,
+            } => self.run = Some((address, stride, count, kind)),
+            Record::Map { address, bytes } => self.map(memory, address, bytes)?,
+            Record::Unmap { address, bytes } => self.unmap(memory, address, bytes)?,
+            Record::Remap {
+                address,
+                bytes,
+                to,
+                to_bytes,
+            } => self.remap(memory, (address, bytes), (to, to_bytes))?,
+            Record::Advise { address, bytes, advice } => {
+                for (_, n, to) in self.overlaps(address, bytes) {
+                    let done = memory.advise(to, n.next_multiple_of(PAGE), advice);
+                    self.allow(done)?;
+                }
+            }
+            Record::Fork(child) => {
+                let done = memory.fork(child);
+                self.allow(done)?;
+            }
+            Record::Exit(child) => {
+                let done = memory.child_exits(child);
+                self.allow(done)?;
+            }
+            Record::Work(ns) => memory.work(ns),
+            Record::Region(_) => self.results.add("regions", 1),
+            Record::Time(_) | Record::Process(_) | Record::Scan(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Some accesses of the run that goes on; false when it is over.
+    fn go_on<M: Memory>(&mut self, memory: &mut M) -> Result<bool, ProgramError> {
+        let Some((address, stride, left, kind)) = self.run.take() else {
+            return Ok(false);
+        };
+        let now = left.min(u64::from(BATCH));
+        let place = |i: u64| address.wrapping_add((stride as u64).wrapping_mul(i));
+        for i in 0..now {
+            self.access(memory, place(i), kind)?;
+        }
+        if left > now {
+            self.run = Some((place(now), stride, left - now, kind));
+        }
+        Ok(true)
+    }
+}
+
+impl<M: Memory, S: Source> Program<M> for Replay<S> {
+    fn name(&self) -> &'static str {
+        "replay"
+    }
+
+    fn parameters(&self) -> serde_json::Value {
+        serde_json::to_value(self.options).unwrap_or_default()
+    }
+
+    fn results(&self) -> &Results {
+        &self.results
+    }
+
+    fn step(&mut self, memory: &mut M, until_ns: u64) -> Result<Progress, ProgramError> {
+        if !self.begun {
+            self.begun = true;
+            self.results.begin("replay", memory.now_ns());
+        }
+        loop {
+            for _ in 0..BATCH {
+                if memory.now_ns() < self.wakes_ns {
+                    return Ok(Progress::Sleeps(self.wakes_ns));
+                }
+                if self.go_on(memory)? {
+                    break;
+                }
+                let Some(record) = self.source.next_record()? else {
+                    let left_out = std::mem::take(&mut self.left_out);
+                    if left_out > 0 {
+                        self.results.add("left_out", left_out);
+                    }
+                    self.results.mark(memory.now_ns(), 0);
+                    return Ok(Progress::Done);
+                };
+                self.one(memory, record)?;
+                self.record += 1;
+            }
+            if memory.now_ns() >= until_ns {
+                return Ok(Progress::Ran);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::reader::tests::any_record;
+    use super::super::{Header, Reader, Recorder};
+    use super::*;
+    use crate::workload::{run_to_end, Advice, CountingMemory, Spec, NAMES};
+    use proptest::prelude::*;
+
+    fn small(name: &str) -> Spec {
+        let text = match name {
+            "graph" => r#"{"program": "graph", "scale": 8, "iterations": 2}"#.to_string(),
+            "compute" => r#"{"program": "compute", "passes": 3}"#.to_string(),
+            "store" => r#"{"program": "store", "dense_mib": 1, "sparse_mib": 2, "time_ns": 100000}"#.to_string(),
+            "redis" => r#"{"program": "redis", "keys": 200, "delete_share": 0.5, "read_all": true}"#.to_string(),
+            "sizes" => r#"{"program": "sizes", "mib": 1, "pause_ns": 0}"#.to_string(),
+            "stride" | "churn" => format!(r#"{{"program": "{name}", "mib": 1, "times": 1}}"#),
+            "touch" => r#"{"program": "touch", "mib": 1}"#.to_string(),
+            "chunks" => r#"{"program": "chunks", "mib": 2, "chunk_mib": 1, "time_ns": 1000}"#.to_string(),
+            _ => format!(r#"{{"program": "{name}", "mib": 1, "time_ns": 1000}}"#),
+        };
+        serde_json::from_str(&text).unwrap_or_else(|e| panic!("{text}: {e}"))
+    }
+
+    #[test]
+    fn what_a_program_did_is_done_again_by_its_recording() {
+        for name in NAMES {
+            let memory = CountingMemory::with_touch_ns(1);
+            let mut recorder = Recorder::new(memory, Vec::new(), &Header::default()).unwrap();
+            let mut program = small(name).build::<Recorder<CountingMemory, Vec<u8>>>().unwrap();
+            let sleep = |r: &mut Recorder<_, _>, ns| {
+                let memory: &mut CountingMemory = r.memory();
+                memory.wait_until(ns);
+                r.note_time();
+            };
+            run_to_end(program.as_mut(), &mut recorder, sleep).unwrap();
+            let (first, file) = recorder.finish().unwrap();
+            let mut again = CountingMemory::with_touch_ns(1);
+            let mut replay = Replay::new(Reader::new(&file[..]).unwrap(), ReplayOptions::default());
+            run_to_end(&mut replay, &mut again, |m, ns| m.wait_until(ns)).unwrap();
+            let counts = |m: &CountingMemory| {
+                (
+                    m.reads,
+                    m.writes,
+                    m.stray,
+                    m.calls,
+                    m.resident_pages(),
+                    m.mapped_pages(),
+                )
+            };
+            assert_eq!(counts(&again), counts(&first), "{name}");
+            assert_eq!(replay.results.measure("left_out"), 0);
+            assert!(first.touches() > 100, "{name}: {} touches", first.touches());
+            // A touch takes less than two bytes in the file, most of them far less.
+            assert!(
+                file.len() as u64 <= 1000 + first.touches() * 4,
+                "{name}: {} bytes",
+                file.len()
+            );
+        }
+    }
+
+    #[test]
+    fn mappings_keep_their_place_in_their_region_and_partial_unmaps_split_them() {
+        let (a, kind) = (0x7f00_0020_3000u64, Kind::Write);
+        let records = vec![
+            Record::Map {
+                address: a,
+                bytes: 5 * PAGE,
+            },
+            Record::Run {
+                address: a,
+                stride: PAGE as i64,
+                count: 5,
+                kind,
+            },
+            Record::Unmap {
+                address: a + PAGE,
+                bytes: 2 * PAGE,
+            },
+            Record::Touch {
+                address: a + PAGE,
+                kind,
+            },
+            Record::Touch {
+                address: a + 4 * PAGE,
+                kind,
+            },
+            Record::Advise {
+                address: a,
+                bytes: 5 * PAGE,
+                advice: Advice::DontNeed,
+            },
+            Record::Touch { address: a, kind },
+            Record::Remap {
+                address: a + 3 * PAGE,
+                bytes: 2 * PAGE,
+                to: 0x1000_0000,
+                to_bytes: 3 * PAGE,
+            },
+            Record::Touch {
+                address: 0x1000_2000,
+                kind,
+            },
+            Record::Fork(3),
+        ];
+        let mut m = CountingMemory::new();
+        let mut replay = Replay::new(records.into_iter(), ReplayOptions::default());
+        run_to_end(&mut replay, &mut m, |_, _| {}).unwrap();
+        assert_eq!((m.stray, replay.results.measure("left_out")), (0, 1));
+        assert_eq!((m.mapped_pages(), m.resident_pages()), (1 + 3, 2));
+        assert_eq!(replay.mappings[&a].1 % HUGE, a % HUGE);
+    }
+
+    #[test]
+    fn only_one_process_is_replayed_and_times_are_kept() {
+        let text = "process 5\nmap 0 4096\nw 0\nprocess 6\nmap 0 8192\nw 0\nprocess 5\ntime 100\nw 0\ntime 5000\nw 8\n";
+        for (process, writes) in [(None, 3), (Some(6), 1)] {
+            let source = super::super::TextReader::new(text.as_bytes());
+            let mut replay = Replay::new(
+                source,
+                ReplayOptions {
+                    process,
+                    keep_times: true,
+                    ..ReplayOptions::default()
+                },
+            );
+            let mut m = CountingMemory::new();
+            run_to_end(&mut replay, &mut m, |m, ns| m.wait_until(ns)).unwrap();
+            assert_eq!((m.writes, m.now_ns()), (writes, 4900));
+        }
+    }
+
+    #[test]
+    fn places_never_mapped_are_mapped_when_asked_for() {
+        let text = " L 1fff000758,8\n S 1fff000758,8\n S 1fffffffff,8\n S ffffffffffffffff,1\n";
+        let source = || super::super::LackeyReader::new(text.as_bytes(), false);
+        let mut m = CountingMemory::new();
+        let mut replay = Replay::new(
+            source(),
+            ReplayOptions {
+                map_unknown: true,
+                ..ReplayOptions::default()
+            },
+        );
+        run_to_end(&mut replay, &mut m, |_, _| {}).unwrap();
+        assert_eq!(
+            (m.mapped_pages(), m.resident_pages(), replay.results.measure("left_out")),
+            (3 * 512, 3, 1)
+        );
+        let mut replay = Replay::new(source(), ReplayOptions::default());
+        run_to_end(&mut replay, &mut m, |_, _| {}).unwrap();
+        assert_eq!(replay.results.measure("left_out"), 5);
+    }
+
+    proptest! {
+        #[test]
+        fn no_trace_makes_a_replay_panic_or_leave_its_memory(
+            records in proptest::collection::vec(any_record(), 0..60),
+            map_unknown: bool,
+            low: bool,
+        ) {
+            // Half of the time addresses are few, so that they meet.
+            let few = |n: u64| if low { n % 32 * PAGE } else { n };
+            let records: Vec<Record> = records.into_iter().map(|r| match r {
+                Record::Map { address, bytes } => Record::Map { address: few(address), bytes: few(bytes) },
+                Record::Unmap { address, bytes } => Record::Unmap { address: few(address), bytes: few(bytes) },
+                Record::Remap { address, bytes, to, to_bytes } => Record::Remap {
+                    address: few(address), bytes: few(bytes), to: few(to), to_bytes: few(to_bytes),
+                },
+                Record::Touch { address, kind } => Record::Touch { address: few(address), kind },
+                Record::Run { address, stride, count, kind } => Record::Run { address, stride, count: count % 500 + 1, kind },
+                other => other,
+            }).collect();
+            let mut m = CountingMemory::new();
+            let mut replay = Replay::new(records.into_iter(), ReplayOptions { map_unknown, ..ReplayOptions::default() });
+            let _ = run_to_end(&mut replay, &mut m, |_, _| {});
+            prop_assert_eq!(m.stray, 0);
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Programs that run on a simulated machine.
+//!
+//! ```text
+//!   pattern    what is drawn and in which order: pure, and shared with the lab's live workloads
+//!      │
+//!   gups touch stride chunks churn holes sizes sparse dense compute store kv btree graph     the lab's workloads, step by step
+//!   redis      a Redis as its memory sees it: dictionary, jemalloc, purging
+//!      │ drives
+//!   Memory     map, unmap, advise, touch: the machine, a counter, or a recorder
+//! ```
+//!
+//! A program does what its live twin does to its memory: the same pages in the same order, read or written, for the same seed and
+//! options. What it may leave out: accesses to the page that the access before went to, when that changes nothing for the page
+//! (a loop over the words of a page is one touch of it); accesses to its stack, its code and its allocator's small change. The final check of everything that
+//! the live ones do after their result is left out too. `crates/lab/tests/same_accesses.rs` compares both, the live side
+//! recorded by Valgrind.
+//!
+//! Times between accesses come from [`pace`]: what the live ones compute, without their memory.
+
+mod btree;
+mod btree_nodes;
+mod catalogue;
+mod chunks;
+mod churn;
+mod compute;
+mod glibc;
+mod graph;
+mod gups;
+mod hold;
+mod holes;
+mod kv;
+mod latency;
+mod memory;
+pub mod pace;
+pub mod pattern;
+mod program;
+pub mod redis;
+mod sizes;
+mod store;
+mod stride;
+mod table;
+mod touch;
+
+pub use btree::{Btree, BtreeOptions};
+pub use catalogue::{Spec, NAMES};
+pub use chunks::{Chunks, ChunksOptions};
+pub use churn::{Churn, ChurnOptions};
+pub use compute::{Compute, ComputeOptions};
+pub use glibc::Glibc;
+pub use graph::{GraphOptions, PageRank};
+pub use gups::{Gups, GupsOptions};
+pub use hold::{Dense, DenseOptions, Sparse, SparseOptions};
+pub use holes::{Holes, HolesOptions};
+pub use kv::{Kv, KvOptions};
+pub use latency::Latency;
+pub use memory::{pages_of, Advice, CountingMemory, Memory, MemoryError};
+pub use program::{run_to_end, Phase, Program, ProgramError, Progress, Results};
+pub use sizes::{Sizes, SizesOptions};
+pub use store::{Store, StoreOptions};
+pub use stride::{Stride, StrideOptions};
+pub use touch::{Touch, TouchOptions};
+
+use mega_core::units::BASE_PAGE_BYTES as PAGE;
+
+/// Words of a base page.
+const PAGE_WORDS: u64 = PAGE / 8;
+/// Bytes of a mebibyte.
+const MIB: u64 = 1 << 20;
+/// Steps of a loop between two looks at the clock.
+const BATCH: u64 = 64;

@@ -1,0 +1,538 @@
+//! A Redis as its memory sees it: a dictionary of keys, values from jemalloc, and what jemalloc gives back.
+//!
+//! Modelled, after Redis 7 and its jemalloc 5: the dictionary's bucket array that doubles and is moved over bucket by bucket
+//! (dict.c), an entry, a key and an object beside each value (object.c, sds.c), the size classes, slabs, extents and decay-based
+//! purging of [`Jemalloc`]; the copy of a large value into a reply (networking.c). SET, HSET, GET, DEL and HDEL and reading everything.
+//!
+//! Not modelled: sockets and the kernel's work for them (a constant for each request), pipelining, several clients at once, small
+//! hashes (listpack), expiry, eviction, active defragmentation, snapshots, replication, I/O threads, jemalloc's thread cache and its metadata. A request's time is
+//! that of the server: queueing before it is the load generator's business.
+
+mod dict;
+mod extents;
+mod jemalloc;
+
+pub use jemalloc::{class_bytes, Jemalloc, Object};
+
+use super::pattern::{self, below, item_bytes, mix, share_limit, Zipf};
+use super::program::{after, check_share, describe};
+use super::{pace, Memory, Program, ProgramError, Progress, Results, PAGE};
+use dict::Dict;
+use rand_core::RngCore;
+use rand_pcg::Pcg64Mcg;
+use serde::{Deserialize, Serialize};
+
+/// Options of [`Redis`]: what it is loaded with, what is deleted, and what is asked then.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RedisOptions {
+    /// Number of keys.
+    pub keys: u64,
+    /// Least bytes of a value.
+    pub least_bytes: u64,
+    /// Most bytes of a value; sizes are uniform between both.
+    pub most_bytes: u64,
+    /// All in one hash (HSET, HDEL, HGETALL), not keys of their own (SET, DEL, GET).
+    pub hash: bool,
+    /// Share of the keys that is deleted at random after the load.
+    pub delete_share: f64,
+    /// Time to rest after the load and the deletes, in ns; jemalloc's background thread purges meanwhile.
+    pub rest_ns: u64,
+    /// Read everything once then.
+    pub read_all: bool,
+    /// Time to serve random requests for, in ns.
+    pub time_ns: u64,
+    /// Requests to serve, instead of a time.
+    pub requests: Option<u64>,
+    /// Share of reads among them; the others write a key anew.
+    pub reads: f64,
+    /// Exponent of the Zipf distribution of keys (0: uniform, below 1).
+    pub zipf: f64,
+    /// Requests per second at a fixed rate (latency from the intended start); 0: one after the other.
+    pub rate: u64,
+    /// What a request costs besides memory, in ns: reading, parsing, answering. About 2 µs when clients pipeline, 10 µs when not.
+    pub request_ns: u64,
+    /// jemalloc's `dirty_decay_ms`, in ns: free pages go back within this time.
+    pub decay_ns: u64,
+    /// Seed of everything random.
+    pub seed: u64,
+}
+
+impl Default for RedisOptions {
+    fn default() -> Self {
+        Self {
+            keys: 100_000,
+            least_bytes: 4096,
+            most_bytes: 4096,
+            hash: false,
+            delete_share: 0.0,
+            rest_ns: 0,
+            read_all: false,
+            time_ns: 0,
+            requests: None,
+            reads: 0.5,
+            zipf: 0.0,
+            rate: 0,
+            request_ns: 2000,
+            decay_ns: 10_000_000_000,
+            seed: 1,
+        }
+    }
+}
+
+/// A reply larger than this is built in memory of its own (PROTO_REPLY_CHUNK_BYTES).
+const REPLY: u64 = 16 << 10;
+/// Bytes of an object (`robj`).
+const OBJECT: u64 = 16;
+/// A reply's block before its data.
+const REPLY_HEAD: u64 = 16;
+
+/// Bytes of a string of this length with its header and its zero byte (sds.h).
+const fn sds_bytes(length: u64) -> u64 {
+    let header = match length {
+        0..32 => 1,
+        32..256 => 3,
+        256..65_536 => 5,
+        65_536..4_294_967_296 => 9,
+        _ => 17,
+    };
+    header + length + 1
+}
+
+/// What is stored under a key.
+#[derive(Debug, Clone, Copy)]
+struct Item {
+    entry: Object,
+    key: Object,
+    /// The object around the value; fields of a hash have none.
+    object: Option<Object>,
+    value: Object,
+}
+
+/// The server's memory.
+#[derive(Debug)]
+struct Server {
+    heap: Jemalloc,
+    dict: Dict,
+    items: Vec<Option<Item>>,
+    keys_bytes: u64,
+}
+
+impl Server {
+    /// Touches every page of an object once.
+    fn pages<M: Memory>(memory: &mut M, object: Object, bytes: u64, write: bool) {
+        let end = object.address + bytes.max(1);
+        let mut at = object.address;
+        while at < end {
+            memory.touch(at, write);
+            at = (at / PAGE + 1) * PAGE;
+        }
+        memory.work(bytes * pace::COPY_PAGE / PAGE);
+    }
+
+    fn find<M: Memory>(&self, memory: &mut M, i: u64) -> Option<Item> {
+        self.dict.find(memory, i as u32, |e| {
+            self.items[e as usize]
+                .as_ref()
+                .map(|it| (it.entry.address, it.key.address))
+        });
+        self.items[i as usize]
+    }
+
+    fn new_value<M: Memory>(
+        &mut self,
+        memory: &mut M,
+        bytes: u64,
+        hash: bool,
+    ) -> Result<(Object, Option<Object>), ProgramError> {
+        let value = self.heap.allocate(memory, sds_bytes(bytes))?;
+        Self::pages(memory, value, sds_bytes(bytes), true);
+        if hash {
+            return Ok((value, None));
+        }
+        let object = self.heap.allocate(memory, OBJECT)?;
+        memory.touch(object.address, true);
+        Ok((value, Some(object)))
+    }
+
+    fn set<M: Memory>(&mut self, memory: &mut M, i: u64, bytes: u64, hash: bool) -> Result<(), ProgramError> {
+        let (value, object) = self.new_value(memory, bytes, hash)?;
+        if let Some(old) = self.find(memory, i) {
+            memory.touch(old.entry.address + 8, true);
+            self.heap.free(memory, old.value)?;
+            if let Some(object) = old.object {
+                self.heap.free(memory, object)?;
+            }
+            self.items[i as usize] = Some(Item { value, object, ..old });
+            return Ok(());
+        }
+        let key = self.heap.allocate(memory, self.keys_bytes)?;
+        memory.touch(key.address, true);
+        let entry = self.heap.allocate(memory, dict::ENTRY)?;
+        memory.touch(entry.address, true);
+        self.items[i as usize] = Some(Item {
+            entry,
+            key,
+            object,
+            value,
+        });
+        self.dict.insert(memory, &mut self.heap, i as u32, |e| {
+            self.items[e as usize].as_ref().map_or(0, |it| it.entry.address)
+        })?;
+        Ok(())
+    }
+
+    fn get<M: Memory>(&mut self, memory: &mut M, i: u64, bytes: u64) -> Result<(), ProgramError> {
+        let Some(item) = self.find(memory, i) else {
+            return Ok(());
+        };
+        if let Some(object) = item.object {
+            memory.touch(object.address, false);
+        }
+        Self::pages(memory, item.value, sds_bytes(bytes), false);
+        if bytes > REPLY {
+            let reply = self.heap.allocate(memory, bytes + REPLY_HEAD)?;
+            Self::pages(memory, reply, bytes + REPLY_HEAD, true);
+            self.heap.free(memory, reply)?;
+        }
+        Ok(())
+    }
+
+    fn delete<M: Memory>(&mut self, memory: &mut M, i: u64) -> Result<(), ProgramError> {
+        let Some(item) = self.find(memory, i) else {
+            return Ok(());
+        };
+        let items = &self.items;
+        self.dict.remove(memory, i as u32, |e| {
+            items[e as usize].as_ref().map_or(0, |it| it.entry.address)
+        });
+        self.items[i as usize] = None;
+        for object in [Some(item.entry), Some(item.key), item.object, Some(item.value)]
+            .into_iter()
+            .flatten()
+        {
+            self.heap.free(memory, object)?;
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug)]
+enum State {
+    Load {
+        i: u64,
+    },
+    Delete {
+        i: u64,
+    },
+    Rest {
+        until_ns: u64,
+    },
+    ReadAll {
+        i: u64,
+    },
+    Serve {
+        zipf: Zipf,
+        rng: Pcg64Mcg,
+        start_ns: u64,
+        end_ns: u64,
+    },
+    Done,
+}
+
+/// The program.
+#[derive(Debug)]
+pub struct Redis {
+    options: RedisOptions,
+    server: Option<Server>,
+    state: State,
+    results: Results,
+}
+
+impl Redis {
+    /// With these options.
+    ///
+    /// # Errors
+    /// Sizes and shares that make no sense; more than 2^31 keys.
+    pub fn new(options: RedisOptions) -> Result<Self, ProgramError> {
+        check_share("delete_share", options.delete_share)?;
+        check_share("reads", options.reads)?;
+        let o = options;
+        if o.keys == 0 || o.keys > 1 << 31 || o.least_bytes > o.most_bytes || o.most_bytes > 512 << 20 {
+            let text = format!(
+                "{} keys with values of {} to {} bytes: expected up to 2^31 keys and 512 MiB",
+                o.keys, o.least_bytes, o.most_bytes
+            );
+            return Err(ProgramError::Usage(text));
+        }
+        Ok(Self {
+            options,
+            server: None,
+            state: State::Load { i: 0 },
+            results: Results::default(),
+        })
+    }
+
+    fn value_bytes(&self, i: u64) -> u64 {
+        item_bytes(self.options.seed, i, self.options.least_bytes, self.options.most_bytes)
+    }
+
+    /// Bytes that the allocator has handed out, and bytes of pages that it keeps (in use or not given back yet).
+    #[must_use]
+    pub fn heap_bytes(&self) -> (u64, u64) {
+        self.server
+            .as_ref()
+            .map_or((0, 0), |s| (s.heap.allocated_bytes(), s.heap.kept_bytes()))
+    }
+
+    /// One request, timed from `began` on.
+    fn request<M: Memory>(&mut self, memory: &mut M, what: Request, i: u64, began: u64) -> Result<(), ProgramError> {
+        let (bytes, hash) = (self.value_bytes(i), self.options.hash);
+        memory.work(self.options.request_ns);
+        if let Some(server) = &mut self.server {
+            match what {
+                Request::Set => server.set(memory, i, bytes, hash)?,
+                Request::Get => server.get(memory, i, bytes)?,
+                Request::Del => server.delete(memory, i)?,
+            }
+            server.heap.tick(memory)?;
+        }
+        let name = match what {
+            Request::Set => "set",
+            Request::Get => "get",
+            Request::Del => "del",
+        };
+        let now = memory.now_ns();
+        self.results.record(name, now - began);
+        self.results.operations += 1;
+        self.results.mark(now, 1);
+        Ok(())
+    }
+
+    fn start_serving(&mut self, now: u64) {
+        self.results.begin("serve", now);
+        self.state = State::Serve {
+            zipf: Zipf::new(self.options.keys, self.options.zipf),
+            rng: pattern::rng(self.options.seed),
+            start_ns: now,
+            end_ns: after(now, self.options.time_ns),
+        };
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Request {
+    Set,
+    Get,
+    Del,
+}
+
+impl<M: Memory> Program<M> for Redis {
+    describe!("redis");
+
+    fn step(&mut self, memory: &mut M, until_ns: u64) -> Result<Progress, ProgramError> {
+        let o = self.options;
+        if self.server.is_none() {
+            let mut heap = Jemalloc::new(o.decay_ns, o.seed);
+            // `key:N` with the digits of the largest N.
+            let keys_bytes = sds_bytes(4 + u64::from(o.keys.max(2).ilog10()) + 1);
+            let dict = Dict::new(memory, &mut heap, mix(o.seed))?;
+            self.server = Some(Server {
+                heap,
+                dict,
+                items: vec![None; o.keys as usize],
+                keys_bytes,
+            });
+            self.results.begin("load", memory.now_ns());
+        }
+        let mut served = self.results.phases.last().map_or(0, |p| p.operations);
+        loop {
+            let now = memory.now_ns();
+            if now >= until_ns && !matches!(self.state, State::Done) {
+                return Ok(Progress::Ran);
+            }
+            match &mut self.state {
+                State::Load { i } => {
+                    let this = *i;
+                    *i += 1;
+                    if this < o.keys {
+                        self.request(memory, Request::Set, this, now)?;
+                    } else {
+                        self.results.begin("delete", now);
+                        self.state = State::Delete { i: 0 };
+                    }
+                }
+                State::Delete { i } => {
+                    let this = *i;
+                    *i += 1;
+                    if this >= o.keys || o.delete_share == 0.0 {
+                        self.results.begin("rest", now);
+                        self.state = State::Rest {
+                            until_ns: after(now, o.rest_ns),
+                        };
+                    } else if o.delete_share >= 1.0 || mix(o.seed ^ mix(this)) < share_limit(o.delete_share) {
+                        self.request(memory, Request::Del, this, now)?;
+                        self.results.add("deleted", 1);
+                    }
+                }
+                State::Rest { until_ns } => {
+                    if now < *until_ns {
+                        let wake = match &mut self.server {
+                            Some(server) => server.heap.background(memory)?,
+                            None => u64::MAX,
+                        };
+                        return Ok(Progress::Sleeps((*until_ns).min(wake)));
+                    }
+                    if o.read_all {
+                        self.results.begin("read-all", now);
+                        self.state = State::ReadAll { i: 0 };
+                    } else {
+                        self.start_serving(now);
+                        served = 0;
+                    }
+                }
+                State::ReadAll { i } => {
+                    let this = *i;
+                    *i += 1;
+                    if this < o.keys {
+                        self.request(memory, Request::Get, this, now)?;
+                    } else {
+                        self.start_serving(now);
+                        served = 0;
+                    }
+                }
+                State::Serve {
+                    zipf,
+                    rng,
+                    start_ns,
+                    end_ns,
+                } => {
+                    if o.requests.map_or(now >= *end_ns, |n| served >= n) {
+                        self.state = State::Done;
+                        continue;
+                    }
+                    let mut began = now;
+                    if let Some(interval_ns) = 1_000_000_000u64.checked_div(o.rate) {
+                        began = start_ns.saturating_add(served.saturating_mul(interval_ns));
+                        if now < began {
+                            return Ok(Progress::Sleeps(began));
+                        }
+                    }
+                    let random = rng.next_u64();
+                    // Popular keys are scattered over the memory: the rank is not the order of the load.
+                    let i = if o.zipf == 0.0 {
+                        below(random, o.keys)
+                    } else {
+                        below(mix(zipf.rank(random)), o.keys)
+                    };
+                    let read = random & 1023 < (o.reads * 1024.0) as u64;
+                    self.request(memory, if read { Request::Get } else { Request::Set }, i, began)?;
+                    served += 1;
+                }
+                State::Done => return Ok(Progress::Done),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::program::tests::{run, steps_do_not_matter};
+
+    fn options() -> RedisOptions {
+        RedisOptions {
+            keys: 2000,
+            request_ns: 100,
+            ..RedisOptions::default()
+        }
+    }
+
+    #[test]
+    fn four_kb_values_take_the_next_class_and_all_of_it_is_accounted_for() {
+        let (m, p) = run(Redis::new(options()).unwrap());
+        let (allocated, kept) = p.heap_bytes();
+        // 5120 for the value, 32 for the entry, 16 for key and object each, and the table of 2048 buckets.
+        assert_eq!(allocated, 2000 * (5120 + 32 + 16 + 16) + 2048 * 8);
+        assert!(
+            kept >= allocated && kept < allocated * 11 / 10,
+            "{kept} for {allocated}"
+        );
+        assert!(m.resident_pages() * PAGE <= kept);
+        assert_eq!(p.results.latency("set").map(super::super::Latency::count), Some(2000));
+    }
+
+    #[test]
+    fn what_is_deleted_goes_back_after_the_decay_and_not_before() {
+        let deleted = RedisOptions {
+            delete_share: 0.7,
+            least_bytes: 8192,
+            most_bytes: 8192,
+            decay_ns: 1_000_000_000,
+            ..options()
+        };
+        let (m, _) = run(Redis::new(deleted).unwrap());
+        let before = m.resident_pages();
+        let rested = RedisOptions {
+            rest_ns: 3_000_000_000,
+            ..deleted
+        };
+        let (m, p) = run(Redis::new(rested).unwrap());
+        let gone = p.results.measure("deleted");
+        assert!((1300..1500).contains(&gone), "{gone}");
+        // Slabs of 10 KB hold two values in five pages: the chance that both are gone is a half.
+        assert!(
+            m.resident_pages() < before * 7 / 10,
+            "{} of {before} pages",
+            m.resident_pages()
+        );
+        assert!(m.calls[3] > 0);
+    }
+
+    #[test]
+    fn serving_reads_and_writes_and_large_replies_come_and_go() {
+        for (least_bytes, most_bytes, hash) in [(256, 16_384, false), (4096, 4096, true), (2 << 20, 2 << 20, false)] {
+            let keys = if most_bytes > 1 << 20 { 20 } else { 500 };
+            let o = RedisOptions {
+                keys,
+                least_bytes,
+                most_bytes,
+                hash,
+                delete_share: 0.2,
+                read_all: true,
+                requests: Some(1000),
+                zipf: 0.5,
+                ..options()
+            };
+            let results = steps_do_not_matter(|| Redis::new(o).unwrap());
+            assert_eq!(results.phases.last().map(|p| p.operations), Some(1000));
+            assert!(results.latency("get").is_some_and(|l| l.count() > 400));
+        }
+    }
+
+    #[test]
+    fn options_without_sense_are_refused() {
+        for bad in [
+            RedisOptions { keys: 0, ..options() },
+            RedisOptions {
+                keys: u64::MAX,
+                ..options()
+            },
+            RedisOptions {
+                least_bytes: 2,
+                most_bytes: 1,
+                ..options()
+            },
+            RedisOptions {
+                most_bytes: u64::MAX,
+                ..options()
+            },
+            RedisOptions {
+                reads: f64::NAN,
+                ..options()
+            },
+        ] {
+            assert!(Redis::new(bad).is_err());
+        }
+    }
+}
