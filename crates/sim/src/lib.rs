@@ -16,4 +16,5 @@
 //! | [`workload`] | programs that run on it |
 
 pub mod cost;
+pub mod physical;
 pub mod unit;
