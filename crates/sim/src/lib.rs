@@ -26,6 +26,5 @@ pub mod physical;
 pub mod space;
 pub mod tlb;
 pub mod trace;
-pub mod physical;
 pub mod unit;
 pub mod workload;
