@@ -1,8 +1,22 @@
 //! What a machine is made of.
 
-use crate::cost::Costs;
-use crate::physical::Layout;
-use crate::tlb::Preset;
+use crate::cost::{CostError, Costs};
+use crate::physical::{Layout, LayoutError};
+use crate::tlb::{Preset, PresetError};
+
+/// Why there can be no such machine.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum ConfigError {
+    /// Its memory.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    /// Its costs.
+    #[error(transparent)]
+    Costs(#[from] CostError),
+    /// Its TLB.
+    #[error(transparent)]
+    Tlb(#[from] PresetError),
+}
 
 /// A machine's parts. The fault policy comes beside it, since it has a state.
 #[derive(Debug, Clone)]
@@ -39,5 +53,18 @@ impl Config {
             split_frees: true,
             align_mappings: true,
         }
+    }
+
+    /// Whether there can be such a machine. [`super::Machine::new`] makes the nearest one that can be, but for the TLB.
+    ///
+    /// # Errors
+    /// Which part makes no sense.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        self.layout.check()?;
+        self.costs.check()?;
+        if let Some(preset) = &self.tlb {
+            preset.check()?;
+        }
+        Ok(())
     }
 }

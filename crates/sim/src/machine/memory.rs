@@ -40,20 +40,29 @@ impl Memory for Machine {
             .map_err(|error| said(error, "madvise", address, bytes))
     }
 
-    /// What cannot be reached is counted in the process's `bad_accesses`; a process that was killed touches nothing any more.
+    /// What cannot be reached is counted in the process's `bad_accesses`. A process that was killed touches nothing any more; its program's time goes on,
+    /// so that it comes to its end.
     #[inline]
     fn touch(&mut self, address: u64, write: bool) {
-        let _ = self.access(self.current, address, write);
+        if self.access(self.current, address, write).is_err() {
+            self.outlive(1);
+        }
     }
 
     #[inline]
     fn work(&mut self, ns: u64) {
         self.compute(self.current, ns);
+        if self.spaces.get(self.current).is_none() {
+            self.outlive(ns);
+        }
     }
 
     #[inline]
     fn now_ns(&self) -> u64 {
-        self.clock_ns(self.current)
+        match self.spaces.get(self.current) {
+            Some(space) => space.clock_ps / 1000,
+            None => Machine::now_ns(self).max(self.outlived_ns),
+        }
     }
 
     fn fork(&mut self, child: u32) -> Result<(), MemoryError> {
@@ -69,5 +78,15 @@ impl Memory for Machine {
         let bad = MemoryError::Unsupported("exit of a child that there is not");
         let id = self.children.remove(&(self.current, child)).ok_or(bad)?;
         self.exit(id).map_err(|error| said(error, "exit", 0, 0))
+    }
+}
+
+impl Machine {
+    /// The time of a program whose process is no more goes on.
+    #[cold]
+    fn outlive(&mut self, ns: u64) {
+        if self.spaces.get(self.current).is_none() {
+            self.outlived_ns = self.outlived_ns.max(Machine::now_ns(self)).saturating_add(ns);
+        }
     }
 }

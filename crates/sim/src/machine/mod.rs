@@ -41,7 +41,7 @@ mod zap;
 
 pub use calls::Madvise;
 pub use check::CheckError;
-pub use config::Config;
+pub use config::{Config, ConfigError};
 pub use counters::{BackgroundTime, Counters};
 pub use promote::Refusal;
 
@@ -163,6 +163,8 @@ pub struct Machine {
     latency: Latency,
     /// Whose accesses [`crate::workload::Memory`] makes.
     current: SpaceId,
+    /// The time of programs whose process was killed, in ns.
+    outlived_ns: u64,
     children: std::collections::BTreeMap<(SpaceId, u32), SpaceId>,
 }
 
@@ -204,6 +206,7 @@ impl Machine {
             counters: Counters::default(),
             background: BackgroundTime::default(),
             latency: Latency::new(),
+            outlived_ns: 0,
             current: SpaceId(std::num::NonZeroU16::MIN),
             children: std::collections::BTreeMap::new(),
         }
