@@ -64,9 +64,9 @@ impl Physical {
         if order > MAX_ORDER {
             return None;
         }
-        let mut run = self.from_lists(order, ask, DownTo::Low);
+        let mut run = self.take_listed(order, ask, DownTo::Low);
         if run.is_none() && ask.down_to != DownTo::Low {
-            run = self.from_lists(order, ask, ask.down_to);
+            run = self.take_listed(order, ask, ask.down_to);
         }
         let run = run?;
         self.occupy(run, order, owner);
@@ -74,7 +74,7 @@ impl Physical {
     }
 
     /// The zones by preference, down to one mark (mm/page_alloc.c, `get_page_from_freelist`).
-    fn from_lists(&mut self, order: u8, ask: Ask, down_to: DownTo) -> Option<u32> {
+    fn take_listed(&mut self, order: u8, ask: Ask, down_to: DownTo) -> Option<u32> {
         // The node's lower zone is rather used than a block of another type broken up in its higher one (`alloc_flags_nofragment`).
         let list = self.zonelist(ask.node);
         let node_of = |at: usize| list.get(at).map(|&zone| self.zones[usize::from(zone)].node);

@@ -22,7 +22,7 @@ pub enum Pattern {
 /// Takes memory in pieces of 2 MB, as long as there are blocks, and then in single pages; gives part of each 2 MB back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fragmenter {
-    /// Takes at most so many bytes. It ends where memory does, at the min watermark.
+    /// Takes at most so many bytes. It ends where memory does; watermarks do not stop it.
     pub bytes: u64,
     /// Goes on with single pages when there are no more blocks.
     pub single_pages: bool,
@@ -164,7 +164,7 @@ impl Physical {
     }
 
     fn take_blocks(&mut self, bytes: u64) -> Vec<u32> {
-        let ask = Ask::MOVABLE.down_to(DownTo::Min);
+        let ask = Ask::MOVABLE.down_to(DownTo::Nothing);
         self.drain();
         let most = bytes / HUGE_PAGE_BYTES;
         let take = |_| {
@@ -178,7 +178,7 @@ impl Physical {
     }
 
     fn take_pages(&mut self, bytes: u64) -> Vec<u32> {
-        let ask = Ask::MOVABLE.down_to(DownTo::Min);
+        let ask = Ask::MOVABLE.down_to(DownTo::Nothing);
         let take = |_| self.allocate(0, ask, Owner::Ballast);
         (0..bytes / BASE_PAGE_BYTES)
             .map_while(take)

@@ -56,10 +56,6 @@ impl State {
         self.0 & 0xf0 == Self::FREE
     }
 
-    pub const fn is_pcp(self) -> bool {
-        self.0 & 0xf0 == Self::PCP
-    }
-
     pub const fn is_used(self) -> bool {
         self.0 & 0xe0 == Self::USED
     }
@@ -290,10 +286,10 @@ mod tests {
     #[test]
     fn a_state_says_what_it_is() {
         let s = State::mixed(9);
-        assert!(s.is_used() && s.is_mixed() && !s.is_free() && !s.is_pcp() && s.order() == 9);
+        assert!(s.is_used() && s.is_mixed() && !s.is_free() && s.order() == 9);
         let s = State::used(10);
         assert!(s.is_used() && !s.is_mixed() && s.order() == 10);
-        assert!(State::free(0).is_free() && !State::free(0).is_used() && State::pcp(9).is_pcp());
+        assert!(State::free(0).is_free() && !State::free(0).is_used());
         for s in [
             State::FREE_TAIL,
             State::HOLE,
@@ -301,7 +297,7 @@ mod tests {
             State::ISOLATED,
             State::PCP_TAIL,
         ] {
-            assert!(!s.is_used() && !s.is_free() && !s.is_pcp());
+            assert!(!s.is_used() && !s.is_free());
         }
     }
 }

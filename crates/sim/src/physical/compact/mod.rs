@@ -6,6 +6,7 @@
 //! | `pass` | one zone: the two scanners until they meet or it is done |
 //! | `source` | the migrate scanner: pages to move, from the bottom |
 //! | `target` | the free scanner: places to move them to, from the top |
+//! | `hints` | blocks that are not worth a look |
 //! | `empty` | one chosen block |
 //!
 //! Not modelled: contention, pages under writeback, the LRU lists. A page that its mover refuses counts as one that failed to migrate.
@@ -16,6 +17,7 @@ use super::{owner, Frames, MigrateType, Physical};
 use crate::unit::{Frame, Owner, BLOCK_ORDER};
 
 mod empty;
+mod hints;
 mod pass;
 mod source;
 mod target;

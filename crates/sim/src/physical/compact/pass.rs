@@ -3,7 +3,6 @@
 use mega_core::units::REGION_PAGES;
 
 use super::{Compaction, Mover, Physical, Scratch, KCOMPACTD_TYPE};
-use crate::physical::frames::{BlockInfo, State};
 use crate::physical::zone::Zone;
 use crate::physical::MigrateType;
 use crate::unit::{BLOCK_ORDER, MAX_ORDER};
@@ -320,69 +319,6 @@ impl Physical {
             zone.positions.cached_free = zone.positions.cached_free.max(block);
         }
     }
-
-    /// Clears the hints of blocks where a look here and there finds something to move, or room (`__reset_isolation_suitable`).
-    pub(super) fn clear_hints(&mut self, index: usize) {
-        let zone = &self.zones[index];
-        if !zone.positions.flush_hints {
-            return;
-        }
-        let (start, end) = (zone.start, zone.end);
-        let mut positions = zone.positions;
-        positions.flush_hints = false;
-        let (mut migrate, mut free) = (start, end - REGION_PAGES);
-        let (mut lowest, mut highest) = (None, None);
-        while migrate < free + REGION_PAGES {
-            if self.clear_hint(migrate, true, lowest.is_some()) && lowest.is_none() {
-                lowest = Some(migrate);
-                positions.init_migrate = migrate;
-                positions.cached_migrate = [migrate; 2];
-            }
-            if self.clear_hint(free, highest.is_some(), true) && highest.is_none() {
-                highest = Some(free);
-                positions.init_free = free;
-                positions.cached_free = free;
-            }
-            migrate += REGION_PAGES;
-            let Some(lower) = free.checked_sub(REGION_PAGES) else {
-                break;
-            };
-            free = lower;
-        }
-        if lowest.unwrap_or(end) >= highest.unwrap_or(start) {
-            positions.cached_migrate = [migrate; 2];
-            positions.cached_free = free;
-        }
-        self.zones[index].positions = positions;
-    }
-
-    /// One block: it can serve as a source, or as a target.
-    fn clear_hint(&mut self, block: u32, source: bool, target: bool) -> bool {
-        let info = self.frames.block_of(block);
-        if info.zone == BlockInfo::NO_ZONE || self.is_huge_used(block) {
-            return false;
-        }
-        if source && target && !info.skip {
-            return true;
-        }
-        if !source && target && info.migrate != MigrateType::Movable {
-            return false;
-        }
-        let serves = |frame: u32| {
-            source && Self::is_movable(&self.frames, frame) || target && self.frames.state(frame).is_free()
-        };
-        let found = (block..block + REGION_PAGES).step_by(1 << COSTLY_ORDER).any(serves);
-        if found {
-            self.frames.block_of_mut(block).skip = false;
-        }
-        found
-    }
-
-    /// The block is part of an allocation of a block or more.
-    pub(super) fn is_huge_used(&self, block: u32) -> bool {
-        let state = self.frames.state(block);
-        state.is_used() && state.order() >= BLOCK_ORDER || state == State::TAIL
-    }
 }
 
 /// What came of a batch.
@@ -405,5 +341,5 @@ fn suitable(zone: &Zone, order: u8, kept: u64) -> bool {
         return false;
     }
     let index = zone.fragmentation_index(order);
-    order <= COSTLY_ORDER || index < 0 || index > EXTFRAG_THRESHOLD
+    order <= COSTLY_ORDER || !(0..=EXTFRAG_THRESHOLD).contains(&index)
 }
