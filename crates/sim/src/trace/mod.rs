@@ -13,7 +13,10 @@ mod error;
 mod frame;
 mod lackey;
 mod lines;
+mod places;
 mod reader;
+#[cfg(test)]
+mod reader_tests;
 mod record;
 mod recorder;
 mod replay;
@@ -43,6 +46,19 @@ impl<S: Source + ?Sized> Source for Box<S> {
     fn next_record(&mut self) -> Result<Option<Record>, TraceError> {
         (**self).next_record()
     }
+}
+
+/// Reads to the end; returns the number of records. A check of a file, and all that a fuzz target needs:
+/// `let _ = Reader::new(data).and_then(|mut r| count(&mut r));`.
+///
+/// # Errors
+/// The first that is wrong.
+pub fn count(source: &mut impl Source) -> Result<u64, TraceError> {
+    let mut records = 0;
+    while source.next_record()?.is_some() {
+        records += 1;
+    }
+    Ok(records)
 }
 
 /// Records in memory, for tests.

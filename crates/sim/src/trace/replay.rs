@@ -1,11 +1,11 @@
 //! A program that does what a trace says.
 
+use super::places::Places;
 use super::record::{Kind, Record};
 use super::{Source, TraceError};
 use crate::workload::{Memory, MemoryError, Program, ProgramError, Progress, Results};
-use mega_core::units::{BASE_PAGE_BYTES as PAGE, HUGE_PAGE_BYTES as HUGE};
+use mega_core::units::BASE_PAGE_BYTES as PAGE;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 
 /// How to replay.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,8 +20,6 @@ pub struct ReplayOptions {
     pub keep_times: bool,
 }
 
-/// Mappings that a replay keeps apart at most.
-const MOST_MAPPINGS: usize = 1 << 20;
 /// Records between two looks at the clock.
 const BATCH: u32 = 64;
 
@@ -33,10 +31,7 @@ const BATCH: u32 = 64;
 pub struct Replay<S> {
     source: S,
     options: ReplayOptions,
-    /// First address in the trace to length and address here.
-    mappings: BTreeMap<u64, (u64, u64)>,
-    /// The last mapping used: first and end address in the trace, and what to add.
-    last: (u64, u64, u64),
+    places: Places,
     process: Option<u32>,
     is_ours: bool,
     /// The trace's time and the memory's, when the first time was met.
@@ -50,14 +45,17 @@ pub struct Replay<S> {
     results: Results,
 }
 
+fn wrong(record: u64, what: String) -> ProgramError {
+    ProgramError::Trace(TraceError::Replay { record, what })
+}
+
 impl<S: Source> Replay<S> {
     /// Of this source.
     pub fn new(source: S, options: ReplayOptions) -> Self {
         Self {
             source,
             options,
-            mappings: BTreeMap::new(),
-            last: (0, 0, 0),
+            places: Places::new(options.map_unknown),
             process: options.process,
             is_ours: true,
             clock: None,
@@ -71,10 +69,7 @@ impl<S: Source> Replay<S> {
     }
 
     fn wrong(&self, what: impl ToString) -> ProgramError {
-        ProgramError::Trace(TraceError::Replay {
-            record: self.record,
-            what: what.to_string(),
-        })
+        wrong(self.record, what.to_string())
     }
 
     /// What the memory does not model is counted, and left out.
@@ -89,119 +84,13 @@ impl<S: Source> Replay<S> {
         }
     }
 
-    /// Maps a range of the trace; what was mapped there goes, as with MAP_FIXED.
-    fn map<M: Memory>(&mut self, memory: &mut M, address: u64, bytes: u64) -> Result<(), ProgramError> {
-        let bytes = bytes.checked_next_multiple_of(PAGE).filter(|n| *n > 0);
-        let end = bytes.and_then(|n| address.checked_add(n));
-        let (Some(bytes), Some(_), 0) = (bytes, end, address % PAGE) else {
-            return Err(self.wrong(format!("no mapping of pages: {address:#x}")));
-        };
-        self.unmap(memory, address, bytes)?;
-        if self.mappings.len() >= MOST_MAPPINGS {
-            return Err(self.wrong(format!("more than {MOST_MAPPINGS} mappings")));
-        }
-        // A part before it is mapped too and goes at once, so that it lies as it did relative to 2 MB.
-        let before = address % HUGE;
-        let all = bytes
-            .checked_add(before)
-            .ok_or_else(|| self.wrong("a mapping of 2^64 bytes"))?;
-        let base = memory.map(all).map_err(|e| self.wrong(e))?;
-        if before > 0 {
-            memory.unmap(base, before).map_err(|e| self.wrong(e))?;
-        }
-        self.mappings.insert(address, (bytes, base + before));
-        Ok(())
-    }
-
-    /// Mappings that overlap a range, with the overlap: first address, bytes, address here.
-    fn overlaps(&self, address: u64, bytes: u64) -> Vec<(u64, u64, u64)> {
-        let end = address.saturating_add(bytes);
-        let before = self.mappings.range(..address).next_back();
-        let all = before.into_iter().chain(self.mappings.range(address..end));
-        all.filter_map(|(start, (n, to))| {
-            let (from, until) = (address.max(*start), end.min(start + n));
-            (from < until).then(|| (from, until - from, to + (from - start)))
-        })
-        .collect()
-    }
-
-    fn unmap<M: Memory>(&mut self, memory: &mut M, address: u64, bytes: u64) -> Result<(), ProgramError> {
-        for (from, n, to) in self.overlaps(address, bytes) {
-            let found = self.mappings.range(..=from).next_back().map(|(a, v)| (*a, *v));
-            let Some((start, (length, base))) = found else { continue };
-            self.mappings.remove(&start);
-            if start < from {
-                self.mappings.insert(start, (from - start, base));
-            }
-            if from + n < start + length {
-                self.mappings.insert(from + n, (start + length - from - n, to + n));
-            }
-            memory.unmap(to, n).map_err(|e| self.wrong(e))?;
-        }
-        self.last = (0, 0, 0);
-        Ok(())
-    }
-
-    fn remap<M: Memory>(&mut self, memory: &mut M, from: (u64, u64), to: (u64, u64)) -> Result<(), ProgramError> {
-        let whole = from.1.checked_next_multiple_of(PAGE);
-        let found = self.mappings.get(&from.0).copied().filter(|(n, _)| Some(*n) == whole);
-        let to_bytes =
-            to.1.checked_next_multiple_of(PAGE)
-                .filter(|n| *n > 0 && to.0.checked_add(*n).is_some());
-        let (Some((bytes, base)), Some(to_bytes)) = (found, to_bytes) else {
-            // Part of a mapping, or what was never mapped: as if it was mapped anew.
-            self.results.add("unsupported", 1);
-            self.unmap(memory, from.0, from.1)?;
-            return self.map(memory, to.0, to.1);
-        };
-        match memory.remap(base, bytes, to_bytes) {
-            Ok(moved) => {
-                self.mappings.remove(&from.0);
-                self.unmap(memory, to.0, to_bytes)?;
-                self.mappings.insert(to.0, (to_bytes, moved));
-                Ok(())
-            }
-            Err(MemoryError::Unsupported(_)) => {
-                self.results.add("unsupported", 1);
-                self.unmap(memory, from.0, bytes)?;
-                self.map(memory, to.0, to_bytes)
-            }
-            Err(e) => Err(self.wrong(e)),
-        }
-    }
-
-    /// Where an address of the trace lies here; none when it is not mapped.
-    #[inline]
-    fn translate<M: Memory>(&mut self, memory: &mut M, address: u64) -> Result<Option<u64>, ProgramError> {
-        let (first, end, add) = self.last;
-        if address >= first && address < end {
-            return Ok(Some(address.wrapping_add(add)));
-        }
-        self.translate_slowly(memory, address)
-    }
-
-    #[cold]
-    fn translate_slowly<M: Memory>(&mut self, memory: &mut M, address: u64) -> Result<Option<u64>, ProgramError> {
-        for _ in 0..2 {
-            let found = self.mappings.range(..=address).next_back().map(|(a, v)| (*a, *v));
-            if let Some((start, (bytes, to))) = found.filter(|(start, (bytes, _))| address - start < *bytes) {
-                self.last = (start, start + bytes, to.wrapping_sub(start));
-                return Ok(Some(to + (address - start)));
-            }
-            let region = address / HUGE * HUGE;
-            if !self.options.map_unknown || region.checked_add(HUGE).is_none() {
-                return Ok(None);
-            }
-            // What of the 2 MB around it is free.
-            let start = found.map_or(region, |(start, (bytes, _))| region.max(start + bytes));
-            let next = self.mappings.range(address..).next().map_or(u64::MAX, |(a, _)| *a);
-            self.map(memory, start, (region + HUGE).min(next) - start)?;
-        }
-        Ok(None)
-    }
-
     fn access<M: Memory>(&mut self, memory: &mut M, address: u64, kind: Kind) -> Result<(), ProgramError> {
-        match self.translate(memory, address)? {
+        let record = self.record;
+        match self
+            .places
+            .translate(memory, address)
+            .map_err(|what| wrong(record, what))?
+        {
             Some(at) => {
                 self.results.operations += 1;
                 match kind {
@@ -216,6 +105,7 @@ impl<S: Source> Replay<S> {
     }
 
     fn one<M: Memory>(&mut self, memory: &mut M, record: Record) -> Result<(), ProgramError> {
+        let number = self.record;
         match record {
             Record::Time(ns) => {
                 let (began, here) = *self.clock.get_or_insert((ns, memory.now_ns()));
@@ -243,16 +133,24 @@ impl<S: Source> Replay<S> {
                 count,
                 kind,
             } => self.run = Some((address, stride, count, kind)),
-            Record::Map { address, bytes } => self.map(memory, address, bytes)?,
-            Record::Unmap { address, bytes } => self.unmap(memory, address, bytes)?,
+            Record::Map { address, bytes } => self.places.map(memory, address, bytes).map_err(|e| wrong(number, e))?,
+            Record::Unmap { address, bytes } => self
+                .places
+                .unmap(memory, address, bytes)
+                .map_err(|e| wrong(number, e))?,
             Record::Remap {
                 address,
                 bytes,
                 to,
                 to_bytes,
-            } => self.remap(memory, (address, bytes), (to, to_bytes))?,
+            } => {
+                let moved = self.places.remap(memory, (address, bytes), (to, to_bytes));
+                if !moved.map_err(|e| wrong(number, e))? {
+                    self.results.add("unsupported", 1);
+                }
+            }
             Record::Advise { address, bytes, advice } => {
-                for (_, n, to) in self.overlaps(address, bytes) {
+                for (_, n, to) in self.places.overlaps(address, bytes) {
                     let done = memory.advise(to, n.next_multiple_of(PAGE), advice);
                     self.allow(done)?;
                 }
@@ -335,10 +233,11 @@ impl<M: Memory, S: Source> Program<M> for Replay<S> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::reader::tests::any_record;
+    use super::super::reader_tests::any_record;
     use super::super::{Header, Reader, Recorder};
     use super::*;
     use crate::workload::{run_to_end, Advice, CountingMemory, Spec, NAMES};
+    use mega_core::units::HUGE_PAGE_BYTES;
     use proptest::prelude::*;
 
     fn small(name: &str) -> Spec {
@@ -351,6 +250,7 @@ mod tests {
             "stride" | "churn" => format!(r#"{{"program": "{name}", "mib": 1, "times": 1}}"#),
             "touch" => r#"{"program": "touch", "mib": 1}"#.to_string(),
             "chunks" => r#"{"program": "chunks", "mib": 2, "chunk_mib": 1, "time_ns": 1000}"#.to_string(),
+            "sparse" => r#"{"program": "sparse", "mib": 4, "time_ns": 1000}"#.to_string(),
             _ => format!(r#"{{"program": "{name}", "mib": 1, "time_ns": 1000}}"#),
         };
         serde_json::from_str(&text).unwrap_or_else(|e| panic!("{text}: {e}"))
@@ -443,7 +343,8 @@ mod tests {
         run_to_end(&mut replay, &mut m, |_, _| {}).unwrap();
         assert_eq!((m.stray, replay.results.measure("left_out")), (0, 1));
         assert_eq!((m.mapped_pages(), m.resident_pages()), (1 + 3, 2));
-        assert_eq!(replay.mappings[&a].1 % HUGE, a % HUGE);
+        let at = replay.places.translate(&mut m, a).unwrap().unwrap();
+        assert_eq!(at % HUGE_PAGE_BYTES, a % HUGE_PAGE_BYTES);
     }
 
     #[test]

@@ -235,7 +235,7 @@ pub fn write_text(out: &mut impl Write, record: &Record) -> std::io::Result<()> 
 
 #[cfg(test)]
 mod tests {
-    use super::super::reader::tests::any_record;
+    use super::super::reader_tests::any_record;
     use super::*;
     use proptest::prelude::*;
 

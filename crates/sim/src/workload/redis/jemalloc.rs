@@ -11,6 +11,7 @@
 //!
 //! Not modelled: the thread cache (up to 200 objects of a small class), metadata (1 to 2 %), arenas of other threads, `lg_extent_max_active_fit`.
 
+use super::decay::Decay;
 use super::extents::Extents;
 use super::mix;
 use crate::workload::{Advice, Memory, MemoryError, PAGE};
@@ -20,8 +21,6 @@ use std::collections::{BTreeMap, BTreeSet};
 const LARGE: u64 = 16 << 10;
 /// Bytes of the first mapping of an arena.
 const GROW: u64 = 2 << 20;
-/// Steps of the decay curve.
-const STEPS: usize = 200;
 /// Allocations and frees between two looks at the clock (`ARENA_TICKER`).
 const TICKS: u32 = 1000;
 /// No slab.
@@ -93,20 +92,7 @@ pub struct Jemalloc {
     seed: u64,
     ticks: u32,
     stamp: u64,
-    // Decay.
-    decay_ns: u64,
-    epoch_ns: Option<u64>,
-    /// Pages that became dirty in each of the last epochs, the latest last.
-    backlog: Vec<u64>,
-    dirty_before: u64,
-}
-
-/// The share of pages that may stay dirty `age` of [`STEPS`] epochs after they became so, in 2^24ths: 1 − (6x⁵ − 15x⁴ + 10x³).
-fn may_stay(age: usize) -> u64 {
-    let n = STEPS as i128;
-    let x = age as i128;
-    let smooth = (6 * x.pow(5) - 15 * x.pow(4) * n + 10 * x.pow(3) * n.pow(2)) << 24;
-    ((1 << 24) - smooth / n.pow(5)) as u64
+    decay: Decay,
 }
 
 impl Jemalloc {
@@ -127,10 +113,7 @@ impl Jemalloc {
             seed,
             ticks: 0,
             stamp: 0,
-            decay_ns,
-            epoch_ns: None,
-            backlog: vec![0; STEPS],
-            dirty_before: 0,
+            decay: Decay::new(decay_ns),
         }
     }
 
@@ -343,7 +326,7 @@ impl Jemalloc {
     /// What `madvise` says.
     pub fn background<M: Memory>(&mut self, memory: &mut M) -> Result<u64, MemoryError> {
         self.decay(memory)?;
-        let next = self.epoch_ns.unwrap_or(0).saturating_add(self.epoch_length());
+        let next = self.decay.next_ns();
         Ok(if self.dirty.pages() == 0 {
             u64::MAX
         } else {
@@ -351,33 +334,10 @@ impl Jemalloc {
         })
     }
 
-    fn epoch_length(&self) -> u64 {
-        (self.decay_ns / STEPS as u64).max(1)
-    }
-
     fn decay<M: Memory>(&mut self, memory: &mut M) -> Result<(), MemoryError> {
-        let (now, length) = (memory.now_ns(), self.epoch_length());
-        let epoch = *self.epoch_ns.get_or_insert(now);
-        let epochs = now.saturating_sub(epoch) / length;
-        if epochs == 0 {
+        let Some(limit) = self.decay.limit(memory.now_ns(), self.dirty.pages()) else {
             return Ok(());
-        }
-        self.epoch_ns = Some(epoch + epochs * length);
-        let shift = usize::try_from(epochs).unwrap_or(STEPS).min(STEPS);
-        self.backlog.drain(..shift);
-        self.backlog.resize(STEPS, 0);
-        let fresh = self.dirty.pages().saturating_sub(self.dirty_before);
-        if let Some(last) = self.backlog.last_mut() {
-            *last = fresh;
-        }
-        let stay: u128 = self
-            .backlog
-            .iter()
-            .rev()
-            .enumerate()
-            .map(|(age, n)| u128::from(n * may_stay(age)))
-            .sum();
-        let limit = (stay >> 24) as u64;
+        };
         while self.dirty.pages() > limit {
             let Some((address, pages)) = self.dirty.oldest() else {
                 break;
@@ -388,7 +348,7 @@ impl Jemalloc {
             self.retained
                 .add(address, pages, self.stamp, |at| !mappings.contains_key(&at));
         }
-        self.dirty_before = self.dirty.pages();
+        self.decay.done(self.dirty.pages());
         Ok(())
     }
 }
@@ -435,15 +395,6 @@ mod tests {
             [16, 48, 4096, 5120, 8192, 10_240, 14_336].map(slab_of),
             [(1, 256), (3, 256), (1, 1), (5, 4), (2, 1), (5, 2), (7, 2)]
         );
-    }
-
-    #[test]
-    fn the_curve_falls_from_all_to_nothing() {
-        assert_eq!(
-            (may_stay(0), may_stay(STEPS / 2), may_stay(STEPS)),
-            (1 << 24, 1 << 23, 0)
-        );
-        assert!((1..=STEPS).all(|i| may_stay(i) <= may_stay(i - 1)));
     }
 
     #[test]

@@ -8,19 +8,21 @@
 //! hashes (listpack), expiry, eviction, active defragmentation, snapshots, replication, I/O threads, jemalloc's thread cache and its metadata. A request's time is
 //! that of the server: queueing before it is the load generator's business.
 
+mod decay;
 mod dict;
 mod extents;
 mod jemalloc;
+mod server;
 
 pub use jemalloc::{class_bytes, Jemalloc, Object};
 
 use super::pattern::{self, below, item_bytes, mix, share_limit, Zipf};
 use super::program::{after, check_share, describe};
-use super::{pace, Memory, Program, ProgramError, Progress, Results, PAGE};
-use dict::Dict;
+use super::{Memory, Program, ProgramError, Progress, Results};
 use rand_core::RngCore;
 use rand_pcg::Pcg64Mcg;
 use serde::{Deserialize, Serialize};
+use server::Server;
 
 /// Options of [`Redis`]: what it is loaded with, what is deleted, and what is asked then.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -77,143 +79,6 @@ impl Default for RedisOptions {
             decay_ns: 10_000_000_000,
             seed: 1,
         }
-    }
-}
-
-/// A reply larger than this is built in memory of its own (PROTO_REPLY_CHUNK_BYTES).
-const REPLY: u64 = 16 << 10;
-/// Bytes of an object (`robj`).
-const OBJECT: u64 = 16;
-/// A reply's block before its data.
-const REPLY_HEAD: u64 = 16;
-
-/// Bytes of a string of this length with its header and its zero byte (sds.h).
-const fn sds_bytes(length: u64) -> u64 {
-    let header = match length {
-        0..32 => 1,
-        32..256 => 3,
-        256..65_536 => 5,
-        65_536..4_294_967_296 => 9,
-        _ => 17,
-    };
-    header + length + 1
-}
-
-/// What is stored under a key.
-#[derive(Debug, Clone, Copy)]
-struct Item {
-    entry: Object,
-    key: Object,
-    /// The object around the value; fields of a hash have none.
-    object: Option<Object>,
-    value: Object,
-}
-
-/// The server's memory.
-#[derive(Debug)]
-struct Server {
-    heap: Jemalloc,
-    dict: Dict,
-    items: Vec<Option<Item>>,
-    keys_bytes: u64,
-}
-
-impl Server {
-    /// Touches every page of an object once.
-    fn pages<M: Memory>(memory: &mut M, object: Object, bytes: u64, write: bool) {
-        let end = object.address + bytes.max(1);
-        let mut at = object.address;
-        while at < end {
-            memory.touch(at, write);
-            at = (at / PAGE + 1) * PAGE;
-        }
-        memory.work(bytes * pace::COPY_PAGE / PAGE);
-    }
-
-    fn find<M: Memory>(&self, memory: &mut M, i: u64) -> Option<Item> {
-        self.dict.find(memory, i as u32, |e| {
-            self.items[e as usize]
-                .as_ref()
-                .map(|it| (it.entry.address, it.key.address))
-        });
-        self.items[i as usize]
-    }
-
-    fn new_value<M: Memory>(
-        &mut self,
-        memory: &mut M,
-        bytes: u64,
-        hash: bool,
-    ) -> Result<(Object, Option<Object>), ProgramError> {
-        let value = self.heap.allocate(memory, sds_bytes(bytes))?;
-        Self::pages(memory, value, sds_bytes(bytes), true);
-        if hash {
-            return Ok((value, None));
-        }
-        let object = self.heap.allocate(memory, OBJECT)?;
-        memory.touch(object.address, true);
-        Ok((value, Some(object)))
-    }
-
-    fn set<M: Memory>(&mut self, memory: &mut M, i: u64, bytes: u64, hash: bool) -> Result<(), ProgramError> {
-        let (value, object) = self.new_value(memory, bytes, hash)?;
-        if let Some(old) = self.find(memory, i) {
-            memory.touch(old.entry.address + 8, true);
-            self.heap.free(memory, old.value)?;
-            if let Some(object) = old.object {
-                self.heap.free(memory, object)?;
-            }
-            self.items[i as usize] = Some(Item { value, object, ..old });
-            return Ok(());
-        }
-        let key = self.heap.allocate(memory, self.keys_bytes)?;
-        memory.touch(key.address, true);
-        let entry = self.heap.allocate(memory, dict::ENTRY)?;
-        memory.touch(entry.address, true);
-        self.items[i as usize] = Some(Item {
-            entry,
-            key,
-            object,
-            value,
-        });
-        self.dict.insert(memory, &mut self.heap, i as u32, |e| {
-            self.items[e as usize].as_ref().map_or(0, |it| it.entry.address)
-        })?;
-        Ok(())
-    }
-
-    fn get<M: Memory>(&mut self, memory: &mut M, i: u64, bytes: u64) -> Result<(), ProgramError> {
-        let Some(item) = self.find(memory, i) else {
-            return Ok(());
-        };
-        if let Some(object) = item.object {
-            memory.touch(object.address, false);
-        }
-        Self::pages(memory, item.value, sds_bytes(bytes), false);
-        if bytes > REPLY {
-            let reply = self.heap.allocate(memory, bytes + REPLY_HEAD)?;
-            Self::pages(memory, reply, bytes + REPLY_HEAD, true);
-            self.heap.free(memory, reply)?;
-        }
-        Ok(())
-    }
-
-    fn delete<M: Memory>(&mut self, memory: &mut M, i: u64) -> Result<(), ProgramError> {
-        let Some(item) = self.find(memory, i) else {
-            return Ok(());
-        };
-        let items = &self.items;
-        self.dict.remove(memory, i as u32, |e| {
-            items[e as usize].as_ref().map_or(0, |it| it.entry.address)
-        });
-        self.items[i as usize] = None;
-        for object in [Some(item.entry), Some(item.key), item.object, Some(item.value)]
-            .into_iter()
-            .flatten()
-        {
-            self.heap.free(memory, object)?;
-        }
-        Ok(())
     }
 }
 
@@ -333,16 +198,7 @@ impl<M: Memory> Program<M> for Redis {
     fn step(&mut self, memory: &mut M, until_ns: u64) -> Result<Progress, ProgramError> {
         let o = self.options;
         if self.server.is_none() {
-            let mut heap = Jemalloc::new(o.decay_ns, o.seed);
-            // `key:N` with the digits of the largest N.
-            let keys_bytes = sds_bytes(4 + u64::from(o.keys.max(2).ilog10()) + 1);
-            let dict = Dict::new(memory, &mut heap, mix(o.seed))?;
-            self.server = Some(Server {
-                heap,
-                dict,
-                items: vec![None; o.keys as usize],
-                keys_bytes,
-            });
+            self.server = Some(Server::new(memory, o.keys, o.decay_ns, o.seed)?);
             self.results.begin("load", memory.now_ns());
         }
         let mut served = self.results.phases.last().map_or(0, |p| p.operations);
@@ -439,6 +295,7 @@ impl<M: Memory> Program<M> for Redis {
 mod tests {
     use super::*;
     use crate::workload::program::tests::{run, steps_do_not_matter};
+    use crate::workload::PAGE;
 
     fn options() -> RedisOptions {
         RedisOptions {
