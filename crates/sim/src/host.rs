@@ -339,7 +339,7 @@ impl<D: Drive> Host for SimHost<D> {
         self.machine.reach(self.now_ns.saturating_mul(1000));
         self.machine.take_bill();
         let result = match action.kind {
-            Kind::Promote => self.machine.collapse(id, action.region, BlockEffort::Direct),
+            Kind::Promote => self.machine.collapse(id, action.region, BlockEffort::Hard),
             Kind::Demote => self.machine.demote(id, action.region),
         };
         let bill = self.machine.take_bill();

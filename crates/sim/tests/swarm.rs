@@ -179,6 +179,7 @@ fn build(dice: &mut Dice) -> (Machine, String) {
         swap_bytes: dice.of(&[0, 0, 64 * MB, 256 * MB]),
         split_frees: !dice.one_in(4),
         align_mappings: !dice.one_in(3),
+        proactiveness: dice.of(&[0, 20]),
         seed: dice.below(1000),
         ..Config::of_bytes(bytes)
     };

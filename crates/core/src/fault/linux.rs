@@ -2,7 +2,7 @@
 //!
 //! - `enabled`: at the first fault of a region that the mapping covers a huge page is tried for: `always`; only where the mapping has MADV_HUGEPAGE
 //!   (`madvise`); or `never`. MADV_NOHUGEPAGE forbids it.
-//! - `defrag`: how hard it is tried for (`vma_thp_gfp_mask`): `always` compacts in the fault; `defer` wakes kcompactd; `defer+madvise` compacts in the
+//! - `defrag`: how hard it is tried for (`vma_thp_gfp_mask`): `always` compacts in the fault, thoroughly only where the mapping is advised; `defer` wakes kcompactd; `defer+madvise` compacts in the
 //!   fault where the mapping is advised and wakes kcompactd elsewhere; `madvise` compacts where advised and takes what is free elsewhere; `never`
 //!   takes what is free. After a failed compaction the next 2^n, n up to 6, do not try: that is the compaction's own business.
 //! - khugepaged goes round at `pages_to_scan` = 4096 base pages per `scan_sleep` = 10 s and promotes where at most `max_ptes_none` = 511 of 512 are not
@@ -126,7 +126,9 @@ impl FaultPolicy for LinuxFault {
             return Place::Base;
         }
         Place::Huge(match (self.params.defrag, advised) {
-            (Defrag::Always, _) | (Defrag::DeferMadvise | Defrag::Madvise, true) => Effort::Direct,
+            // Where it was not asked for, __GFP_NORETRY stops after the quick compaction.
+            (Defrag::Always, false) => Effort::Direct,
+            (Defrag::Always | Defrag::DeferMadvise | Defrag::Madvise, true) => Effort::Hard,
             (Defrag::Defer, _) | (Defrag::DeferMadvise, false) => Effort::Wake,
             (Defrag::Madvise, false) | (Defrag::Never, _) => Effort::Free,
         })
@@ -193,7 +195,7 @@ mod tests {
             ..fault()
         };
         assert_eq!(place(&[], fault()), Place::Huge(Effort::Free));
-        assert_eq!(place(&[], advised), Place::Huge(Effort::Direct));
+        assert_eq!(place(&[], advised), Place::Huge(Effort::Hard));
         assert_eq!(place(&[], forbidden), Place::Base);
         assert_eq!(place(&[("enabled", "madvise")], fault()), Place::Base);
         assert_eq!(place(&[("enabled", "never")], advised), Place::Base);
@@ -201,7 +203,7 @@ mod tests {
         assert_eq!(place(&[("defrag", "defer")], advised), Place::Huge(Effort::Wake));
         assert_eq!(
             place(&[("defrag", "defer+madvise")], advised),
-            Place::Huge(Effort::Direct)
+            Place::Huge(Effort::Hard)
         );
         assert_eq!(
             place(&[("defrag", "defer+madvise")], fault()),

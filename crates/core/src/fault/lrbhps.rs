@@ -36,7 +36,7 @@ impl FaultPolicy for Lrbhps {
     fn place(&mut self, fault: &Fault) -> Place {
         match (fault.advice, self.params.compact) {
             (Advice::NoHuge, _) => Place::Base,
-            (_, true) => Place::Reserve(Effort::Direct),
+            (_, true) => Place::Reserve(Effort::Hard),
             (_, false) => Place::Reserve(Effort::Free),
         }
     }

@@ -59,8 +59,10 @@ pub enum Effort {
     Free,
     /// What is free now; where nothing is, the background thread is woken.
     Wake,
-    /// Compaction in the fault.
+    /// Compaction in the fault, but only what is quick (asynchronous).
     Direct,
+    /// Compaction in the fault, thorough if the quick one was not enough, and reclaim.
+    Hard,
 }
 
 /// What a region's first fault gets.

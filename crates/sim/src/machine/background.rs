@@ -11,6 +11,9 @@ use crate::physical::Compact;
 use crate::space::Entry;
 use crate::unit::{Owner, SpaceId, BLOCK_ORDER};
 
+/// HPAGE_FRAG_CHECK_INTERVAL_MSEC, in ps.
+pub(super) const PROACTIVE_PERIOD_PS: u64 = 500_000_000_000;
+
 impl Machine {
     /// The machine as core sees it.
     #[must_use]
@@ -36,6 +39,9 @@ impl Machine {
                 self.compact(Compact::Kcompactd { order: BLOCK_ORDER });
                 self.background.kcompactd_ns += self.take_bill() / 1000;
             }
+            if self.proactive_due_ps <= at {
+                self.compact_proactively(at);
+            }
             if self.policy_due_ps <= at {
                 let period = self
                     .policy
@@ -45,9 +51,23 @@ impl Machine {
                 self.run_chores(at);
             }
             self.bill_ps = bill;
-            self.next_event_ps = self.policy_due_ps.min(self.kcompactd_due_ps.unwrap_or(u64::MAX));
+            let compaction = self.proactive_due_ps.min(self.kcompactd_due_ps.unwrap_or(u64::MAX));
+            self.next_event_ps = self.policy_due_ps.min(compaction);
         }
         self.reach(now_ps);
+    }
+
+    /// kcompactd's own rounds (mm/compaction.c, `kcompactd`): twice a second, and 64 times as rarely after one that moved nothing.
+    fn compact_proactively(&mut self, at: u64) {
+        // Whoever swapped or reclaimed is done by now: hints about blocks that cannot be compacted begin anew.
+        self.physical.kswapd_sleeps();
+        let done = self.compact(Compact::Proactive {
+            proactiveness: self.proactiveness,
+        });
+        self.background.kcompactd_ns += self.take_bill() / 1000;
+        let ran = done.scanned_migrate > 0;
+        let periods = if ran && done.migrated == 0 { 1 << 6 } else { 1 };
+        self.proactive_due_ps = at.saturating_add(PROACTIVE_PERIOD_PS * periods);
     }
 
     fn run_chores(&mut self, at: u64) {
@@ -121,7 +141,7 @@ impl Machine {
             self.khugepaged_at = Some((id, region));
             took += self.prices.scan_base;
             if self.khugepaged_wants(id, region, max_none) {
-                let done = self.collapse(id, region, Effort::Direct);
+                let done = self.collapse(id, region, Effort::Hard);
                 let bill = self.take_bill();
                 took += bill;
                 if done.is_ok() {

@@ -182,7 +182,7 @@ impl Machine {
             Madvise::Collapse => {
                 let first = from.0.div_ceil(PAGES);
                 for region in (first..to.0 / PAGES).map(Region) {
-                    if self.collapse(id, region, Effort::Direct) == Err(super::Refusal::NoMemory) {
+                    if self.collapse(id, region, Effort::Hard) == Err(super::Refusal::NoMemory) {
                         worked = Err(MachineError::NoMemory);
                         break;
                     }

@@ -35,6 +35,8 @@ pub struct Config {
     pub swap_bytes: u64,
     /// A split maps zero-filled base pages to the zero page and frees them (Linux 6.12 and later).
     pub split_frees: bool,
+    /// `vm.compaction_proactiveness` (Linux 5.9 and later), in percent; 0: kcompactd runs only when it is woken.
+    pub proactiveness: u8,
     /// Anonymous mappings of 2 MB and more begin at a region's start (Linux 6.7 and later).
     pub align_mappings: bool,
 }
@@ -51,6 +53,7 @@ impl Config {
             check_contents: false,
             swap_bytes: 0,
             split_frees: true,
+            proactiveness: 20,
             align_mappings: true,
         }
     }

@@ -17,6 +17,9 @@ const KCOMPACTD_DELAY_PS: u64 = 1_000_000_000;
 /// Programs' memory: down to the min watermark, below which one reclaims (what kswapd would do above it is not modelled).
 const FOR_PROGRAMS: Ask = Ask::MOVABLE.down_to(DownTo::Min);
 
+/// Page cache dropped for a block, in base pages: what compaction wants to have free (`compaction_suitable`: twice the block, besides the watermark).
+const RECLAIMED_FOR_BLOCK: u64 = 2 * REGION_PAGES as u64;
+
 /// Everything that knows where a frame is mapped.
 pub(super) struct Moves<'a> {
     pub spaces: &'a mut Spaces,
@@ -159,15 +162,24 @@ impl Machine {
                 self.next_event_ps = self.next_event_ps.min(due);
                 return None;
             }
-            Effort::Direct => {}
+            Effort::Direct | Effort::Hard => {}
         }
         if let Some(idle) = self.policy.moves_idle() {
             if let Some(block) = self.evacuate_idle(idle, owner) {
                 return Some(block);
             }
         }
-        self.compact(Compact::Direct { order: BLOCK_ORDER });
-        let frame = self.physical.allocate(BLOCK_ORDER, FOR_PROGRAMS, owner);
+        let order = BLOCK_ORDER;
+        self.compact(Compact::Async { order });
+        let mut frame = self.physical.allocate(order, FOR_PROGRAMS, owner);
+        if frame.is_none() && effort == Effort::Hard {
+            self.compact(Compact::Direct { order });
+            frame = self.physical.allocate(order, FOR_PROGRAMS, owner);
+        }
+        if frame.is_none() && effort == Effort::Hard && self.drop_cache(RECLAIMED_FOR_BLOCK) {
+            self.compact(Compact::Direct { order });
+            frame = self.physical.allocate(order, FOR_PROGRAMS, owner);
+        }
         frame.map(Frame::block)
     }
 

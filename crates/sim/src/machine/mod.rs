@@ -146,6 +146,8 @@ pub struct Machine {
     next_event_ps: u64,
     policy_due_ps: u64,
     kcompactd_due_ps: Option<u64>,
+    proactiveness: u8,
+    proactive_due_ps: u64,
     khugepaged_at: Option<(SpaceId, Region)>,
     /// Free memory that is zeroed already, in base pages.
     prezeroed: u64,
@@ -174,6 +176,10 @@ impl Machine {
     pub fn new(config: &Config, policy: Box<dyn FaultPolicy>) -> Self {
         let tlb = config.tlb.as_ref().map(Tlb::new);
         let policy_due_ps = policy.period().map_or(u64::MAX, prices::ps_of);
+        let proactive_due_ps = match config.proactiveness {
+            0 => u64::MAX,
+            _ => background::PROACTIVE_PERIOD_PS,
+        };
         Self {
             physical: Physical::new(&config.layout, config.seed),
             spaces: Spaces::default(),
@@ -193,9 +199,11 @@ impl Machine {
             align_mappings: config.align_mappings,
             bill_ps: 0,
             now_ps: 0,
-            next_event_ps: policy_due_ps,
+            next_event_ps: policy_due_ps.min(proactive_due_ps),
             policy_due_ps,
             kcompactd_due_ps: None,
+            proactiveness: config.proactiveness,
+            proactive_due_ps,
             khugepaged_at: None,
             prezeroed: 0,
             reservations: BTreeSet::new(),

@@ -68,7 +68,7 @@ impl Machine {
         self.physical.free_bytes() > before
     }
 
-    fn drop_cache(&mut self, pages: u64) -> bool {
+    pub(super) fn drop_cache(&mut self, pages: u64) -> bool {
         let dropped = self.physical.drop_cache(pages * mega_core::units::BASE_PAGE_BYTES);
         self.counters.cache_dropped += dropped / mega_core::units::BASE_PAGE_BYTES;
         dropped > 0

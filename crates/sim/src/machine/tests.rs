@@ -102,7 +102,7 @@ fn promoting_and_demoting_keeps_contents_and_gives_zeroes_back() {
     let (mut m, id) = machine("base");
     let a = m.mmap(id, 2 * MB, true).unwrap();
     touch(&mut m, id, a, 100);
-    m.collapse(id, Region::at(a), Effort::Direct).unwrap();
+    m.collapse(id, Region::at(a), Effort::Hard).unwrap();
     assert_eq!((huge(&m, id), resident(&m, id)), (1, 512));
     read(&mut m, id, a, 512);
     touch(&mut m, id, a + 200 * PAGE, 1);
@@ -305,11 +305,12 @@ fn khugepaged_promotes_eight_regions_every_ten_seconds() {
 fn direct_compaction_makes_room_on_fragmented_memory() {
     let mut config = config();
     config.layout = Layout::of_bytes(512 * MB);
-    let (mut m, id) = machine_with("linux", &[("defrag", "always"), ("khugepaged", "off")], config);
+    let (mut m, id) = machine_with("linux", &[("defrag", "madvise"), ("khugepaged", "off")], config);
     let ballast = Fragmenter::study(512 * MB);
     m.physical_mut().fragment(&ballast);
     let before = m.physical().free_blocks();
     let a = m.mmap(id, 200 * MB, true).unwrap();
+    m.madvise(id, a, 200 * MB, Madvise::Huge).unwrap();
     (0..100).for_each(|i| touch(&mut m, id, a + i * HUGE, 1));
     assert!(
         huge(&m, id) > before,
