@@ -109,7 +109,8 @@ fn trim_takes_back_what_huge_faults_wasted() {
     let counts = run.machine.space(run.id).unwrap().counts;
     assert_eq!(counts.huge, 20, "{:?}", run.status);
     assert_eq!(counts.resident_pages, 20 * 512 + 10 * 128);
-    assert_eq!(run.status.returned.0, 10 * 384 * PAGE);
+    // khugepaged blows some of them up again, and they are taken back again.
+    assert!(run.status.returned.0 >= 10 * 384 * PAGE);
 }
 
 #[test]
@@ -162,7 +163,8 @@ fn a_stock_is_kept_by_the_kernel_or_by_chosen_blocks() {
         let status = Control::new(&mut host, policy.as_mut(), settings, &mut log)
             .with_stock(Some(stock))
             .run();
-        assert!(status.made.0 > 50, "{name}: {status:?}, {before} before");
+        let counters = host.machine.counters();
+        assert!(status.made.0 > 50, "{name}: {status:?}, {before} before, {counters:?}");
         assert!(host.machine.physical().free_blocks() > before);
         host.machine.check().unwrap();
         assert!(host.events().is_empty());

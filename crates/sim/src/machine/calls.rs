@@ -147,6 +147,8 @@ impl Machine {
         self.enter(id)?;
         let space = self.spaces.get_mut(id).ok_or(MachineError::NoProcess)?;
         let whole = space.vmas.set(from.0, to.0, |flags| flags.locked = locked);
+        self.split_at(id, from);
+        self.split_at(id, Page(to.0 - 1));
         self.leave(id);
         whole.then_some(()).ok_or(MachineError::NotMapped(address))
     }
@@ -175,7 +177,10 @@ impl Machine {
         };
         let mut worked = Ok(());
         match advice {
-            Madvise::Huge | Madvise::NoHuge => {}
+            Madvise::Huge | Madvise::NoHuge => {
+                self.split_at(id, from);
+                self.split_at(id, Page(to.0 - 1));
+            }
             Madvise::DontNeed => self.for_mapped(id, from, to, |m, from, to| m.zap(id, from, to, true)),
             Madvise::Free => self.for_mapped(id, from, to, |m, from, to| m.free_lazily(id, from, to)),
             Madvise::Cold => self.for_mapped(id, from, to, |m, from, to| m.cold(id, from, to)),

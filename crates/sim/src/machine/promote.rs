@@ -223,6 +223,35 @@ impl Machine {
         true
     }
 
+    /// Splits the mapping of a huge page of which a mapping begins or ends in the middle; its memory stays whole (`vma_adjust_trans_huge`).
+    pub(super) fn split_at(&mut self, id: SpaceId, page: Page) {
+        let region = page.region();
+        let Some(space) = self.spaces.get_mut(id) else { return };
+        let Some(huge) = space.tables.huge_of(region) else {
+            return;
+        };
+        if space.covers(region) {
+            return;
+        }
+        let (block, first) = (huge.block, huge.frame(0));
+        if matches!(self.physical.owner(first), Some(Owner::Shared(_))) {
+            self.split_shared(id, region);
+        } else {
+            let Some(huge) = space.tables.take_huge(region) else {
+                return;
+            };
+            space
+                .tables
+                .put_table(region, Box::new(huge.to_table(Backing::Whole(block))));
+            space.counts.huge -= 1;
+            // Under pressure it is split for good, so that its pages can be swapped one by one.
+            self.deferred.push_back((id, region));
+            self.flush_region(id, region);
+        }
+        self.counters.thp_split_pmd += 1;
+        self.charge(self.prices.split_mapping);
+    }
+
     /// Notes that a region's memory is more than what is mapped of it.
     pub(super) fn defer_split(&mut self, id: SpaceId, region: Region) {
         self.deferred.push_back((id, region));
