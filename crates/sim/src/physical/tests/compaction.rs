@@ -39,7 +39,11 @@ fn compacting_everything_gathers_the_free_memory_and_keeps_the_contents() {
     memory.check().unwrap();
     shadow.agrees(&memory);
     assert_eq!(before, shadow.frames.values().map(|held| held.1).sum::<u64>());
-    assert_eq!((done.migrated, done.failed), (shadow.moves, 0));
+    assert_eq!(done.migrated, shadow.moves);
+    assert!(
+        done.failed <= 1,
+        "the page for which there was no place when the scanners met: {done:?}"
+    );
     // 128 blocks, 96 blocks' worth of free memory; the scanners meet in the middle of one.
     assert!(memory.free_blocks() >= 94, "{}", memory.free_blocks());
     assert!(memory.unusable(BLOCK_ORDER) < Share::percent(3));
