@@ -7,6 +7,7 @@
 //!
 //! Not compared: `churn` (it names no area; its loop is the one of `touch`) and `sizes` (its memory comes from the C library).
 
+use mega_lab::memory::hide_vdso_after_exec;
 use mega_sim::trace::{Kind, LackeyReader, Record, Source};
 use mega_sim::workload::{run_to_end, Advice, CountingMemory, Memory, MemoryError, Spec};
 use serde_json::Value;
@@ -112,15 +113,15 @@ fn areas(out: impl std::io::Read) -> Option<Vec<(u64, u64)>> {
 }
 
 fn live(args: &str) -> Vec<Visit> {
-    let mut child = Command::new("valgrind")
+    let mut command = Command::new("valgrind");
+    command
         .args(["--tool=lackey", "--trace-mem=yes", "--basic-counts=no"])
         .arg(env!("CARGO_BIN_EXE_mega-workload"))
         .args(args.split_whitespace())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+        .stderr(Stdio::piped());
+    let mut child = hide_vdso_after_exec(&mut command).spawn().unwrap();
     let (send, known): (_, Receiver<Vec<(u64, u64)>>) = channel();
     let mut out = child.stdout.take().unwrap();
     let reader = std::thread::spawn(move || {
