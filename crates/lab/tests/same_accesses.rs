@@ -266,15 +266,15 @@ fn stores_lay_out_and_search_their_tables_the_same_live_and_simulated() {
         "kv --mib 1 --value-bytes 512 --seconds 0 --reads 0.3 --delete-share 0.3",
         r#"{"program": "kv", "mib": 1, "value_bytes": 512, "time_ns": 0, "reads": 0.3, "delete_share": 0.3}"#,
         &[0, 1],
-        7000,
+        5000,
         false,
     );
     // As many operations as there is time for: the live ones are the first of the simulated ones.
     same(
         "store --dense-mib 1 --sparse-mib 2 --seconds 0.2 --writes 0.5 --zipf 0.9 --sparse-every 10 --no-verify",
-        r#"{"program": "store", "dense_mib": 1, "sparse_mib": 2, "time_ns": 200000000, "writes": 0.5, "zipf": 0.9, "sparse_every": 10}"#,
+        r#"{"program": "store", "dense_mib": 1, "sparse_mib": 2, "time_ns": 20000000, "writes": 0.5, "zipf": 0.9, "sparse_every": 10}"#,
         &[0, 1, 3],
-        3000,
+        2500,
         false,
     );
 }
@@ -285,17 +285,17 @@ fn trees_and_graphs_are_the_same_live_and_simulated() {
         return;
     }
     same(
-        "btree --mib 1 --seconds 0",
-        r#"{"program": "btree", "mib": 1, "time_ns": 0}"#,
+        "btree --mib 1 --load 0.2 --seconds 0",
+        r#"{"program": "btree", "mib": 1, "load": 0.2, "time_ns": 0}"#,
         &[0],
-        50_000,
+        8_000,
         false,
     );
     same(
-        "graph --scale 11 --edge-factor 4 --iterations 2",
-        r#"{"program": "graph", "scale": 11, "edge_factor": 4, "iterations": 2}"#,
+        "graph --scale 10 --edge-factor 4 --iterations 2",
+        r#"{"program": "graph", "scale": 10, "edge_factor": 4, "iterations": 2}"#,
         &[0, 1, 2, 3, 4],
-        60_000,
+        20_000,
         false,
     );
 }
