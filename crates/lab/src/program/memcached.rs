@@ -15,8 +15,8 @@ use crate::clock::{now_ns, seconds_between, seconds_to_ns};
 use crate::latency::Latency;
 use crate::redis::keys::Keys;
 use crate::result::Metric;
-use crate::workload::Zipf;
 use crate::workload::Common;
+use crate::workload::Zipf;
 
 /// How to install it.
 const INSTALL: &str = "apt install memcached, or dnf install memcached";

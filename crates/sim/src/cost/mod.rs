@@ -123,8 +123,8 @@ costs! {
     zero_huge_ns: Positive = 93_000;
     /// Zeroing 2 MB in one go (bulk, clzero). LRBHPS table 1: system time 0.1896 s against 0.2184 s, so 87 % of zero_huge_ns; not measured here.
     zero_huge_bulk_ns: Positive = 80_700;
-    /// Copying 4 KB in a copy-on-write fault. calibrate.
-    copy_base_ns: Positive = 300;
+    /// Copying 4 KB in a copy-on-write fault. calibrate: 2.63 µs for such a fault on a private mapping of a file in memory, less 1.19 for its entry.
+    copy_base_ns: Positive = 1_440;
     /// Mapping the shared zero page in a read fault, beyond fault_entry_ns. Not measured; taken as nothing.
     zero_page_ns: Optional = 0;
     /// Taking a 2 MB block from the free list when there is one. The allocation-latency study: mean 2.7 µs after compaction.
@@ -147,18 +147,18 @@ costs! {
     check_zero_ns: Positive = 75;
 
     // Shootdowns, system calls.
-    /// Flushing another CPU's TLB: an interrupt there and the wait for it. calibrate.
-    shootdown_ns: Positive = 1_500;
+    /// Flushing another CPU's TLB: an interrupt there and the wait for it. calibrate: giving back one page 2.86 µs with another CPU in the process, 0.64 without.
+    shootdown_ns: Positive = 2_215;
     /// Into the kernel and back. calibrate.
     syscall_ns: Positive = 110;
     /// mmap and munmap of an area with nothing in it, the pair. calibrate.
-    mmap_ns: Positive = 1_400;
+    mmap_ns: Positive = 1_460;
     /// Giving back one base page by munmap or MADV_DONTNEED. calibrate.
-    unmap_page_ns: Positive = 120;
+    unmap_page_ns: Positive = 153;
     /// Giving back one huge page. calibrate.
-    unmap_huge_ns: Positive = 5_000;
+    unmap_huge_ns: Positive = 3_660;
     /// Copying one base page's entry in fork. Not measured; taken as giving back.
-    fork_page_ns: Positive = 120;
+    fork_page_ns: Positive = 153;
     /// Copying one huge page's entry in fork. Not measured; taken as eight entries and a page table.
     fork_huge_ns: Positive = 1_000;
 
@@ -187,8 +187,8 @@ costs! {
     swap_in_ns: Positive = 100_000;
 
     // Memory.
-    /// A load that hits the second-level cache. calibrate.
-    memory_hit_ns: Positive = 6;
+    /// A load that hits the second-level cache. calibrate: 512 KB at random.
+    memory_hit_ns: Positive = 8;
     /// A load from memory that the next one waits for, on huge pages. FACTS: dependent loads 175 ns over 2 GB with THP.
     memory_miss_ns: Positive = 175;
     /// A load from memory among many independent ones, on huge pages. FACTS: GUPS over 2 GB with THP 12.2 ns.

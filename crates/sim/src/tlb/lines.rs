@@ -2,18 +2,22 @@
 //!
 //! Each level of cache is a set-associative array of tags for lines of page tables alone, as large as the share of the cache that they are said
 //! to win against data ([`Preset::share_percent`](super::Preset)). A line found nowhere comes from memory and is then in every level. Tags
-//! are 32 bits of a hash of space, level and line number, so one false hit is expected in some hundred million look-ups: small and fast matter
-//! more here, as the arrays stand for megabytes of cache.
+//! are 16 bits of a hash of space, level and line number, so about one look-up in ten thousand hits falsely: small and fast matter more here,
+//! as the arrays stand for megabytes of cache.
 
 /// Bytes of a cache line, and so eight entries of a page table.
 pub const LINE_BYTES: u64 = 64;
-/// Ways of a set; one set's tags fill half a line of the machine that simulates.
+/// Ways of a set: eight tags of 16 bits in one integer.
 const WAYS: usize = 8;
+/// A one in every 16-bit field.
+const ONES: u64 = 0x0001_0001_0001_0001;
+/// The highest bit of every 16-bit field.
+const HIGHS: u128 = (ONES as u128) << 15 | (ONES as u128) << 79;
 
-/// One level: tags in the order of use, the last used first; 0 is empty.
+/// One level: a set's tags in the order of use, the last used in the low bits; 0 is empty.
 #[derive(Debug, Clone)]
 struct Level {
-    sets: Box<[[u32; WAYS]]>,
+    sets: Box<[u128]>,
     mask: u64,
     cycles: u32,
 }
@@ -22,7 +26,7 @@ impl Level {
     fn new(lines: u64, cycles: u32) -> Self {
         let sets = previous_power_of_two(lines / WAYS as u64);
         Self {
-            sets: vec![[0; WAYS]; sets as usize].into(),
+            sets: vec![0; sets as usize].into(),
             mask: sets - 1,
             cycles,
         }
@@ -30,25 +34,19 @@ impl Level {
 
     /// Whether the line is here; it is now, and the last used.
     #[inline]
-    fn access(&mut self, hash: u64, tag: u32) -> bool {
+    fn access(&mut self, hash: u64, tag: u16) -> bool {
         let set = &mut self.sets[(hash & self.mask) as usize];
-        if set[0] == tag {
-            return true;
-        }
-        let mut place = WAYS - 1;
-        let mut hit = false;
-        // From the back, so that the first match stands; whole-set loops of fixed length become vector code.
-        for (way, old) in set.iter().enumerate() {
-            if *old == tag {
-                place = way;
-                hit = true;
-            }
-        }
         let old = *set;
-        for way in 1..WAYS {
-            set[way] = if way <= place { old[way - 1] } else { old[way] };
-        }
-        set[0] = tag;
+        let low = u64::from(tag) * ONES;
+        let x = old ^ (u128::from(low) | u128::from(low) << 64);
+        // The lowest field that is zero, exactly: a borrow can only mark fields above it wrongly.
+        let ones = u128::from(ONES) | u128::from(ONES) << 64;
+        let zero = x.wrapping_sub(ones) & !x & HIGHS;
+        let hit = zero != 0;
+        let at = if hit { zero.trailing_zeros() - 15 } else { 112 };
+        let below = (1u128 << at) - 1;
+        let kept = old & !(below | 0xFFFF << at);
+        *set = kept | (old & below) << 16 | u128::from(tag);
         hit
     }
 }
@@ -78,7 +76,7 @@ impl Lines {
     #[inline]
     pub(super) fn read(&mut self, key: u64) -> u32 {
         let hash = mix(key);
-        let tag = (hash >> 32) as u32 | 1;
+        let tag = (hash >> 48) as u16 | 1;
         for level in &mut self.levels {
             if level.access(hash, tag) {
                 return level.cycles;
@@ -90,7 +88,7 @@ impl Lines {
     /// Nothing of the page tables is in any cache.
     pub(super) fn clear(&mut self) {
         for level in &mut self.levels {
-            level.sets.fill([0; WAYS]);
+            level.sets.fill(0);
         }
     }
 
@@ -124,11 +122,12 @@ mod tests {
                 for (level, cycles) in [4, 14, 50].into_iter().enumerate() {
                     let sets = naive[level].len() as u64;
                     let set = &mut naive[level][(mix(key) % sets) as usize];
-                    let at = set.iter().position(|k| *k == key);
+                    let tag = mix(key) >> 48 | 1;
+                    let at = set.iter().position(|k| *k == tag);
                     if let Some(at) = at {
                         set.remove(at);
                     }
-                    set.insert(0, key);
+                    set.insert(0, tag);
                     set.truncate(8);
                     if at.is_some() {
                         expected = cycles;

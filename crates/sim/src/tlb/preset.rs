@@ -48,6 +48,9 @@ pub struct Nested {
     pub host: PageSize,
     /// Levels of the host's table: 4 or 5.
     pub levels: u8,
+    /// Where the guest's base pages (those of its page tables among them) lie in guest-physical memory: 0, in the order of what they hold, as just
+    /// after boot; else scattered over so many bits of address (34: 16 GB), so that no two are translated by the same line of the host's table.
+    pub scatter_bits: u32,
     /// Translations of guest-physical pages, if the processor keeps them apart.
     pub tlb: Option<Geometry>,
     /// Caches of the host's PDEs, PDPTEs, PML4Es and PML5Es.
@@ -61,6 +64,7 @@ impl Nested {
         Self {
             host,
             levels: 4,
+            scatter_bits: 0,
             tlb: None,
             walk: [None; 4],
         }
@@ -216,6 +220,12 @@ impl Preset {
         if let Some(nested) = &self.nested {
             if !(4..=5).contains(&nested.levels) {
                 return wrong("nested", format!("{} levels, neither 4 nor 5", nested.levels));
+            }
+            if nested.scatter_bits != 0 && !(21..=48).contains(&nested.scatter_bits) {
+                return wrong(
+                    "nested",
+                    format!("scattered over {} bits, not 21 to 48", nested.scatter_bits),
+                );
             }
             for geometry in nested.walk.iter().flatten().chain(&nested.tlb) {
                 if let Err(what) = geometry.check() {

@@ -65,8 +65,9 @@ const fn cache(bytes: u64, cycles: u32) -> CacheLevel {
     CacheLevel { bytes, cycles }
 }
 
-const NOT_PUBLISHED_WALK: &str = "not published by Intel (SDM vol. 3A, 4.10.3 names PDE, PDPTE and PML4 caches without sizes); taken as 32, 4 and 4 \
-    fully associative entries, about what van Schaik et al. (RevAnC, 2017) reverse-engineered†";
+const NOT_PUBLISHED_WALK: &str =
+    "not published by Intel (SDM vol. 3A, 4.10.3 names PDE, PDPTE and PML4 caches without sizes); taken as 32 \
+    4-way, 4 and 4 entries, about the sizes that van Schaik et al. (RevAnC, 2017) reverse-engineered†";
 const NOT_PUBLISHED_START: &str = "not published; taken as 5";
 const SHARE: &str =
     "no property of the processor: half, as a random access brings one line of data and one of page table";
@@ -78,9 +79,10 @@ const LRU: &str = "replacement is not published: true LRU";
 const INTEL_NESTED: Nested = Nested {
     host: PageSize::Huge,
     levels: 4,
+    scatter_bits: 0,
     tlb: Some(Geometry::new(16, 16)),
     walk: [
-        Some(Geometry::new(32, 32)),
+        Some(Geometry::new(32, 4)),
         Some(Geometry::new(4, 4)),
         Some(Geometry::new(4, 4)),
         None,
@@ -120,7 +122,7 @@ const SAPPHIRE_RAPIDS: Preset = Preset {
         Geometry::new(32, 4),
         Geometry::new(8, 8),
         Geometry::new(2048, 16),
-        Geometry::new(32, 32),
+        Geometry::new(32, 4),
         Geometry::new(4, 4),
         Geometry::new(4, 4),
     ],
@@ -163,7 +165,7 @@ const ICELAKE_SP: Preset = Preset {
         Geometry::new(32, 4),
         Geometry::new(8, 8),
         Geometry::new(2048, 16),
-        Geometry::new(32, 32),
+        Geometry::new(32, 4),
         Geometry::new(4, 4),
         Geometry::new(4, 4),
     ],
@@ -195,7 +197,7 @@ const SKYLAKE_SP: Preset = Preset {
         Geometry::new(4, 4),
         Geometry::new(1536, 12).folded(),
         Geometry::new(16, 4),
-        Geometry::new(32, 32),
+        Geometry::new(32, 4),
         Geometry::new(4, 4),
         Geometry::new(4, 4),
     ],
@@ -232,7 +234,7 @@ const BROADWELL_EP: Preset = Preset {
         Geometry::new(4, 4),
         Geometry::new(1536, 6).folded(),
         Geometry::new(16, 4),
-        Geometry::new(32, 32),
+        Geometry::new(32, 4),
         Geometry::new(4, 4),
         Geometry::new(4, 4),
     ],
@@ -263,7 +265,7 @@ const HASWELL: Preset = Preset {
         Geometry::new(32, 4).plru(),
         Geometry::new(4, 4),
         Geometry::new(1024, 8).folded(),
-        Geometry::new(32, 32),
+        Geometry::new(32, 4),
         Geometry::new(4, 4),
         Geometry::new(4, 4),
     ],

@@ -107,10 +107,12 @@ pub const ALL_WAYS: u32 = u32::MAX;
 /// A store of tags. A tag is never 0.
 #[derive(Debug, Clone)]
 pub enum Store {
-    /// Up to 16 ways.
-    Narrow(Sets<u64>),
+    /// Up to 8 ways.
+    Small(Sets<u64, 1>),
+    /// 9 to 16 ways.
+    Narrow(Sets<u64, 2>),
     /// 17 to 24 ways.
-    Wide(Sets<u128>),
+    Wide(Sets<u128, 3>),
     /// Fully associative, more than 24 entries.
     Full(Full),
 }
@@ -122,8 +124,10 @@ impl Store {
             Self::Full(Full::new(geometry.entries as usize))
         } else if geometry.ways > 16 {
             Self::Wide(Sets::new(geometry))
-        } else {
+        } else if geometry.ways > 8 {
             Self::Narrow(Sets::new(geometry))
+        } else {
+            Self::Small(Sets::new(geometry))
         }
     }
 
@@ -131,6 +135,7 @@ impl Store {
     #[inline]
     pub(super) fn access(&mut self, number: u64, tag: u64, ways: u32) -> bool {
         match self {
+            Self::Small(sets) => sets.access(number, tag, ways),
             Self::Narrow(sets) => sets.access(number, tag, ways),
             Self::Wide(sets) => sets.access(number, tag, ways),
             Self::Full(full) => full.access(tag),
@@ -140,6 +145,7 @@ impl Store {
     /// Takes `tag` out, if it is there.
     pub(super) fn remove(&mut self, number: u64, tag: u64) {
         match self {
+            Self::Small(sets) => sets.remove(number, tag),
             Self::Narrow(sets) => sets.remove(number, tag),
             Self::Wide(sets) => sets.remove(number, tag),
             Self::Full(full) => full.remove(tag),
@@ -149,6 +155,7 @@ impl Store {
     /// Takes everything out.
     pub(super) fn clear(&mut self) {
         match self {
+            Self::Small(sets) => sets.clear(),
             Self::Narrow(sets) => sets.clear(),
             Self::Wide(sets) => sets.clear(),
             Self::Full(full) => full.clear(),
@@ -252,18 +259,25 @@ macro_rules! ones {
 order!(u64, 4);
 order!(u128, 5);
 
-/// A set-associative store.
+/// One set: prints and order beside each other, so that a miss reads nothing else.
+#[derive(Debug, Clone, Copy)]
+struct Set<O, const WORDS: usize> {
+    /// A byte per way, eight to a word.
+    prints: [u64; WORDS],
+    order: O,
+}
+
+/// A set-associative store of up to 8 · `WORDS` ways.
 #[derive(Debug, Clone)]
-pub struct Sets<O> {
+pub struct Sets<O, const WORDS: usize> {
     geometry: Geometry,
-    /// Words of prints per set: one per eight ways.
+    /// Words of prints in use: one per eight ways.
     words: usize,
     mask: u64,
     fold: u32,
     plru: bool,
-    prints: Box<[u64]>,
-    order: Box<[O]>,
-    tags: Box<[u64]>,
+    sets: Box<[Set<O, WORDS>]>,
+    tags: Box<[[[u64; 8]; WORDS]]>,
 }
 
 const LOW: u64 = 0x0101_0101_0101_0101;
@@ -276,26 +290,27 @@ fn print_of(tag: u64) -> u64 {
     print + u64::from(print == 0)
 }
 
-impl<O: Order> Sets<O> {
+impl<O: Order, const WORDS: usize> Sets<O, WORDS> {
     fn new(geometry: &Geometry) -> Self {
         let (sets, ways) = (geometry.sets() as usize, geometry.ways as usize);
-        let words = ways.div_ceil(8);
         let mask = u64::from(geometry.sets() - 1);
         let plru = geometry.replacement == Replacement::TreePlru && ways.is_power_of_two() && ways > 1;
-        let first = if plru {
-            O::from_tree(0)
-        } else {
-            O::identity(geometry.ways)
+        let empty = Set {
+            prints: [0; WORDS],
+            order: if plru {
+                O::from_tree(0)
+            } else {
+                O::identity(geometry.ways)
+            },
         };
         Self {
             geometry: *geometry,
-            words,
+            words: ways.div_ceil(8).min(WORDS),
             mask,
             fold: if geometry.folded { mask.count_ones() } else { 63 },
             plru,
-            prints: vec![0; sets * words].into(),
-            order: vec![first; sets].into(),
-            tags: vec![0; sets * ways].into(),
+            sets: vec![empty; sets].into(),
+            tags: vec![[[0; 8]; WORDS]; sets].into(),
         }
     }
 
@@ -305,17 +320,17 @@ impl<O: Order> Sets<O> {
     }
 
     #[inline]
-    fn find(&self, set: usize, tag: u64) -> Option<u32> {
-        let ways = self.geometry.ways as usize;
-        let wanted = print_of(tag) * LOW;
+    fn find(&self, set: usize, tag: u64, print: u64) -> Option<u32> {
+        let wanted = print * LOW;
+        let (prints, tags) = (&self.sets[set].prints, &self.tags[set]);
         for word in 0..self.words {
-            let x = self.prints[set * self.words + word] ^ wanted;
-            // A byte above a true match can be marked wrongly; the tag decides.
+            let x = prints[word] ^ wanted;
+            // A byte above a true match can be marked wrongly; the tag decides. Ways that the geometry lacks hold no tag.
             let mut marks = x.wrapping_sub(LOW) & !x & HIGH;
             while marks != 0 {
-                let way = word * 8 + (marks.trailing_zeros() / 8) as usize;
-                if way < ways && self.tags[set * ways + way] == tag {
-                    return Some(way as u32);
+                let at = marks.trailing_zeros() / 8;
+                if tags[word][at as usize & 7] == tag {
+                    return Some(word as u32 * 8 + at);
                 }
                 marks &= marks - 1;
             }
@@ -325,33 +340,38 @@ impl<O: Order> Sets<O> {
 
     #[inline]
     fn put(&mut self, set: usize, way: u32, tag: u64, print: u64) {
-        let (word, shift) = (set * self.words + way as usize / 8, way % 8 * 8);
-        self.prints[word] = (self.prints[word] & !(0xFF << shift)) | (print << shift);
-        self.tags[set * self.geometry.ways as usize + way as usize] = tag;
+        let (word, at) = (way as usize / 8, way % 8);
+        let prints = &mut self.sets[set].prints[word];
+        *prints = (*prints & !(0xFF << (at * 8))) | (print << (at * 8));
+        self.tags[set][word][at as usize] = tag;
     }
 
     #[inline]
     fn access(&mut self, number: u64, tag: u64, ways: u32) -> bool {
         let set = self.set_of(number);
-        let (way, hit) = match self.find(set, tag) {
-            Some(way) => (way, true),
-            None => (self.victim(set, ways), false),
+        let print = print_of(tag);
+        let found = self.find(set, tag, print);
+        let way = match found {
+            Some(way) => way,
+            None => {
+                let way = self.victim(set, ways);
+                self.put(set, way, tag, print);
+                way
+            }
         };
-        if !hit {
-            self.put(set, way, tag, print_of(tag));
-        }
-        self.order[set] = if self.plru {
-            O::from_tree(touch_tree(self.order[set].tree(), way, self.geometry.ways))
+        let order = &mut self.sets[set].order;
+        *order = if self.plru {
+            O::from_tree(touch_tree(order.tree(), way, self.geometry.ways))
         } else {
-            self.order[set].touch(way)
+            order.touch(way)
         };
-        hit
+        found.is_some()
     }
 
     /// The way to give up. With a mask that allows none of the ways, way 0 (a preset's masks are checked).
     #[inline]
     fn victim(&self, set: usize, ways: u32) -> u32 {
-        let order = self.order[set];
+        let order = self.sets[set].order;
         if self.plru {
             return tree_victim(order.tree(), self.geometry.ways);
         }
@@ -366,10 +386,11 @@ impl<O: Order> Sets<O> {
 
     fn remove(&mut self, number: u64, tag: u64) {
         let set = self.set_of(number);
-        if let Some(way) = self.find(set, tag) {
+        if let Some(way) = self.find(set, tag, print_of(tag)) {
             self.put(set, way, 0, 0);
             if !self.plru {
-                self.order[set] = self.order[set].drop_to_end(way, self.geometry.ways);
+                let order = &mut self.sets[set].order;
+                *order = order.drop_to_end(way, self.geometry.ways);
             }
         }
     }

@@ -206,6 +206,22 @@ fn nested_caches_save_what_they_hold() {
 }
 
 #[test]
+fn scattered_base_pages_share_no_line_of_the_hosts_table() {
+    let cycles = |scatter_bits| {
+        let nested = Nested {
+            scatter_bits,
+            ..Nested::uncached(Base)
+        };
+        let mut tlb = Tlb::new(&SMALL.with_nested(Some(nested)));
+        let counts = touch_all(&mut tlb, 0..2000, Base);
+        (counts.references, counts.walk_cycles)
+    };
+    let (in_order, scattered) = (cycles(0), cycles(34));
+    assert_eq!(in_order.0, scattered.0);
+    assert!(scattered.1 > in_order.1 * 3 / 2, "{in_order:?} {scattered:?}");
+}
+
+#[test]
 fn a_tlb_entry_covers_the_smaller_of_guest_and_host_page() {
     let mut tlb = Tlb::new(&SMALL.with_nested(Some(Nested::uncached(Base))));
     let before = touch_all(&mut tlb, 0..4, Huge);
@@ -408,7 +424,7 @@ const SKYLAKE_LRU: &[Geometry] = &[
     Geometry::new(4, 4),
     Geometry::new(1536, 12).folded(),
     Geometry::new(16, 4),
-    Geometry::new(32, 32),
+    Geometry::new(32, 4),
     Geometry::new(4, 4),
     Geometry::new(4, 4),
 ];

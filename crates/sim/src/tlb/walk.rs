@@ -7,7 +7,7 @@
 //! Nested (Intel EPT, AMD nested paging): each guest entry lies at a guest-physical address, which the host's table has to translate before it
 //! can be read, and so does the page itself: g guest and h host levels are up to g·(h+1)+h reads. Guest-physical addresses are taken to
 //! be laid out like virtual ones: a space's pages in one area, the entries of each level in others, eight bytes each in the order of
-//! what they map.
+//! what they map; or base pages, tables among them, are scattered ([`Nested::scatter_bits`](super::Nested)).
 
 use super::lines::{mix, Lines};
 use super::preset::Preset;
@@ -28,6 +28,8 @@ pub struct Walk {
 struct Host {
     page: u32,
     top: u32,
+    /// Base pages that scattered memory has, less one; 0: not scattered.
+    scatter: u64,
     tlb: Option<Store>,
     caches: [Option<Store>; 4],
 }
@@ -68,6 +70,7 @@ impl Walker {
             host: preset.nested.map(|nested| Host {
                 page: nested.host.level(),
                 top: u32::from(nested.levels) - 1,
+                scatter: (1u64 << nested.scatter_bits >> 12).saturating_sub(1),
                 tlb: nested.tlb.as_ref().map(Store::new),
                 caches: nested.walk.map(|geometry| geometry.as_ref().map(Store::new)),
             }),
@@ -122,11 +125,15 @@ impl Walker {
             Some(host) => {
                 for level in (leaf..=from).rev() {
                     let entry = address >> shift(level);
-                    host.translate(lines, space, level + 2, entry * 8, &mut walk);
+                    host.translate_base(lines, space, level + 2, entry * 8, &mut walk);
                     walk.cycles += lines.read(line_key(space, 0, level, entry));
                     walk.references += 1;
                 }
-                host.translate(lines, space, 1, address, &mut walk);
+                if leaf == 0 {
+                    host.translate_base(lines, space, 1, address, &mut walk);
+                } else {
+                    host.translate(lines, space, 1, address, &mut walk);
+                }
             }
         }
         walk
@@ -134,6 +141,17 @@ impl Walker {
 }
 
 impl Host {
+    /// Translates an address in a base page of the guest, wherever that lies.
+    #[inline]
+    fn translate_base(&mut self, lines: &mut Lines, space: u16, area: u32, address: u64, walk: &mut Walk) {
+        if self.scatter == 0 {
+            return self.translate(lines, space, area, address, walk);
+        }
+        let page = mix(address >> 12 | u64::from(area) << 45 | u64::from(space) << 48) & self.scatter;
+        // Area 7 is the scattered memory of all spaces.
+        self.translate(lines, 0, 7, page << 12, walk);
+    }
+
     /// Translates a guest-physical address of an area, and adds what it took.
     fn translate(&mut self, lines: &mut Lines, space: u16, area: u32, address: u64, walk: &mut Walk) {
         // All 64 bits of the key matter, and no more: a mixed key is as good as a tag.

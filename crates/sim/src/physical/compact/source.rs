@@ -4,7 +4,6 @@ use mega_core::units::REGION_PAGES;
 
 use super::pass::{Control, FastStart, Mode, COSTLY_ORDER};
 use super::Physical;
-use crate::physical::frames::State;
 use crate::physical::MigrateType;
 
 /// Pages taken aside at once (COMPACT_CLUSTER_MAX).
@@ -99,15 +98,12 @@ impl Physical {
                 low += pages;
                 continue;
             }
+            // Within a run that the last batch's pages merged into, the scanner goes on frame by frame: nothing there says how far.
             let mut stays = true;
             if state.is_used() && state.order() > 0 {
                 let pages = 1 << state.order();
                 scanned += u64::from(pages) - 1;
                 low += pages - 1;
-            } else if matches!(state, State::TAIL | State::FREE_TAIL | State::PCP_TAIL | State::HOLE) {
-                // The second half of a run of order 10, or no memory: none of it can be moved.
-                scanned += u64::from(end - low) - 1;
-                low = end - 1;
             } else if Self::is_movable(&self.frames, low) {
                 stays = false;
             }

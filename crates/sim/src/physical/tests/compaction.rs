@@ -39,7 +39,11 @@ fn compacting_everything_gathers_the_free_memory_and_keeps_the_contents() {
     memory.check().unwrap();
     shadow.agrees(&memory);
     assert_eq!(before, shadow.frames.values().map(|held| held.1).sum::<u64>());
-    assert_eq!((done.migrated, done.failed), (shadow.moves, 0));
+    assert_eq!(done.migrated, shadow.moves);
+    assert!(
+        done.failed <= 1,
+        "the page for which there was no place when the scanners met: {done:?}"
+    );
     // 128 blocks, 96 blocks' worth of free memory; the scanners meet in the middle of one.
     assert!(memory.free_blocks() >= 94, "{}", memory.free_blocks());
     assert!(memory.unusable(BLOCK_ORDER) < Share::percent(3));
@@ -195,18 +199,22 @@ fn the_studys_machine_finds_most_of_its_blocks_on_demand() {
     let done = memory.fragment(&Fragmenter::study(4 * GIB));
     assert!(done.taken_bytes.abs_diff(4 * GIB / 32 * 28) < 2 * MIB, "{done:?}");
     assert_eq!(done.held_bytes, done.taken_bytes / 4);
-    let ask = Ask::UNMOVABLE;
+    let ask = Ask::UNMOVABLE.down_to(DownTo::Min);
     let mut got = 0u64;
     let mut total = Compaction::default();
-    loop {
+    // The kernel tries again before it gives up.
+    let mut failures = 0;
+    while failures < 8 {
         if memory.allocate(BLOCK_ORDER, ask, Owner::Kernel).is_some() {
             got += 1;
             continue;
         }
         let done = memory.compact(Compact::Direct { order: BLOCK_ORDER }, &mut Willing);
         total.migrated += done.migrated;
-        if !done.success {
-            break;
+        if memory.allocate(BLOCK_ORDER, ask, Owner::Kernel).is_some() {
+            got += 1;
+        } else {
+            failures += 1;
         }
     }
     memory.check().unwrap();
