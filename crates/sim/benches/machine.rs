@@ -1,5 +1,8 @@
 //! Accesses per second through page tables, with and without the TLB. Goals: 20 M with it, 100 M without.
 
+// What criterion's macros define.
+#![allow(missing_docs)]
+
 use criterion::{criterion_group, criterion_main, Criterion, Throughput};
 use mega_core::fault::by_name;
 use mega_sim::machine::{Config, Machine};
@@ -35,7 +38,7 @@ fn accesses(c: &mut Criterion) {
     let mut group = c.benchmark_group("accesses");
     group.throughput(Throughput::Elements(ACCESSES));
     group.sample_size(10);
-    let preset = mega_sim::tlb::PRESETS.first().cloned();
+    let preset = mega_sim::tlb::PRESETS.first().copied();
     for (tlb_name, tlb) in [("no tlb", None), ("tlb", preset)] {
         for (policy, bytes) in [
             ("base", 1u64 << 30),
@@ -43,7 +46,7 @@ fn accesses(c: &mut Criterion) {
             ("base", 8 << 30),
             ("linux", 8 << 30),
         ] {
-            let (mut machine, id, area) = machine(policy, bytes, tlb.clone());
+            let (mut machine, id, area) = machine(policy, bytes, tlb);
             let gb = bytes >> 30;
             group.bench_function(format!("{tlb_name}, {policy}, {gb} GB at random"), |b| {
                 let mut state = 88_172_645_463_325_252;

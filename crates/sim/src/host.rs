@@ -10,7 +10,7 @@ mod tests;
 
 pub use compaction::Compacting;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{btree_map, BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use mega_core::action::{Action, Call, CallError, Kind};
@@ -123,8 +123,8 @@ impl<D: Drive> SimHost<D> {
             self.events.push(HostEvent::Gone(id));
         }
         for (id, name) in alive {
-            if !self.managed.contains_key(&id) {
-                self.managed.insert(id, Managed::default());
+            if let btree_map::Entry::Vacant(place) = self.managed.entry(id) {
+                place.insert(Managed::default());
                 self.events.push(HostEvent::Found(id, name));
             }
         }

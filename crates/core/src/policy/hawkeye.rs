@@ -221,7 +221,7 @@ mod tests {
         let mut look = |available_percent: u64| {
             let mut machine = machine();
             machine.total_bytes = Bytes(1000 << 20);
-            machine.available_bytes = Bytes(available_percent * 10 << 20);
+            machine.available_bytes = Bytes((available_percent * 10) << 20);
             let all: Vec<_> = (0..400).map(|i| huge(i, true).zero(300 + i as u32 / 4).0).collect();
             policy.decide(&Snapshot {
                 at: Time(0),

@@ -141,8 +141,8 @@ fn the_same_run_gives_the_same_journal() {
 #[test]
 fn a_stock_is_kept_by_the_kernel_or_by_chosen_blocks() {
     for (name, compacting) in [("kernel", Compacting::Kernel), ("chosen", Compacting::mega())] {
-        let mut machine = Machine::new(&Config::of_bytes(6 << 30), fault::by_name("base").unwrap());
-        machine.physical_mut().fragment(&Fragmenter::study(6 << 30));
+        let mut machine = Machine::new(&Config::of_bytes(3 << 30), fault::by_name("base").unwrap());
+        machine.physical_mut().fragment(&Fragmenter::study(3 << 30));
         let before = machine.physical().free_blocks();
         let id = machine.spawn("idle").unwrap();
         let area = machine.mmap(id, HUGE, true).unwrap();
