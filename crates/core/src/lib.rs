@@ -8,6 +8,7 @@
 //! | [`units`] | pages, blocks, bytes, shares and times as types |
 //! | [`observe`] | what a host sees |
 //! | [`policy`] | what to do, from what was seen: one file per policy |
+//! | [`fault`] | what to do at a page fault: one file per system |
 //! | [`block`] | physical memory, block by block |
 //! | [`planner`] | which blocks to empty: one file per rule |
 //! | [`stock`] | when to have how many of them made |
@@ -21,6 +22,7 @@ pub mod backoff;
 pub mod block;
 pub mod budget;
 pub mod control;
+pub mod fault;
 pub mod host;
 pub mod journal;
 pub mod observe;

@@ -7,6 +7,7 @@
 //!
 //! Not compared: `churn` (it names no area; its loop is the one of `touch`) and `sizes` (its memory comes from the C library).
 
+use mega_lab::memory::hide_vdso_after_exec;
 use mega_sim::trace::{Kind, LackeyReader, Record, Source};
 use mega_sim::workload::{run_to_end, Advice, CountingMemory, Memory, MemoryError, Spec};
 use serde_json::Value;
@@ -112,15 +113,15 @@ fn areas(out: impl std::io::Read) -> Option<Vec<(u64, u64)>> {
 }
 
 fn live(args: &str) -> Vec<Visit> {
-    let mut child = Command::new("valgrind")
+    let mut command = Command::new("valgrind");
+    command
         .args(["--tool=lackey", "--trace-mem=yes", "--basic-counts=no"])
         .arg(env!("CARGO_BIN_EXE_mega-workload"))
         .args(args.split_whitespace())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+        .stderr(Stdio::piped());
+    let mut child = hide_vdso_after_exec(&mut command).spawn().unwrap();
     let (send, known): (_, Receiver<Vec<(u64, u64)>>) = channel();
     let mut out = child.stdout.take().unwrap();
     let reader = std::thread::spawn(move || {
@@ -265,15 +266,15 @@ fn stores_lay_out_and_search_their_tables_the_same_live_and_simulated() {
         "kv --mib 1 --value-bytes 512 --seconds 0 --reads 0.3 --delete-share 0.3",
         r#"{"program": "kv", "mib": 1, "value_bytes": 512, "time_ns": 0, "reads": 0.3, "delete_share": 0.3}"#,
         &[0, 1],
-        7000,
+        5000,
         false,
     );
     // As many operations as there is time for: the live ones are the first of the simulated ones.
     same(
         "store --dense-mib 1 --sparse-mib 2 --seconds 0.2 --writes 0.5 --zipf 0.9 --sparse-every 10 --no-verify",
-        r#"{"program": "store", "dense_mib": 1, "sparse_mib": 2, "time_ns": 200000000, "writes": 0.5, "zipf": 0.9, "sparse_every": 10}"#,
+        r#"{"program": "store", "dense_mib": 1, "sparse_mib": 2, "time_ns": 20000000, "writes": 0.5, "zipf": 0.9, "sparse_every": 10}"#,
         &[0, 1, 3],
-        3000,
+        2500,
         false,
     );
 }
@@ -284,17 +285,17 @@ fn trees_and_graphs_are_the_same_live_and_simulated() {
         return;
     }
     same(
-        "btree --mib 1 --seconds 0",
-        r#"{"program": "btree", "mib": 1, "time_ns": 0}"#,
+        "btree --mib 1 --load 0.2 --seconds 0",
+        r#"{"program": "btree", "mib": 1, "load": 0.2, "time_ns": 0}"#,
         &[0],
-        50_000,
+        8_000,
         false,
     );
     same(
-        "graph --scale 11 --edge-factor 4 --iterations 2",
-        r#"{"program": "graph", "scale": 11, "edge_factor": 4, "iterations": 2}"#,
+        "graph --scale 10 --edge-factor 4 --iterations 2",
+        r#"{"program": "graph", "scale": 10, "edge_factor": 4, "iterations": 2}"#,
         &[0, 1, 2, 3, 4],
-        60_000,
+        20_000,
         false,
     );
 }

@@ -1,6 +1,6 @@
 //! A machine that is simulated: the second [`Host`](mega_core::host::Host). The very same policies decide on it as on a live one.
 //!
-//! Nothing here reads a clock or draws a number that the seed does not give: the same seed gives the same bytes. The layers, from memory up
+//! Nothing here but [`calibrate`] reads a clock, and nothing draws a number that the seed does not give: the same seed gives the same bytes. The layers, from memory up
 //! to experiments; each uses only those above it:
 //!
 //! | module | subject |
@@ -19,6 +19,11 @@
 
 pub mod calibrate;
 pub mod cost;
+pub mod fault;
+pub mod host;
+pub mod machine;
+pub mod physical;
+pub mod space;
 pub mod tlb;
 pub mod trace;
 pub mod unit;

@@ -2,6 +2,8 @@
 //! the host, so that the very same code decides on a live machine and in the simulator.
 
 mod base;
+mod ethp;
+mod hawkeye;
 mod ingens;
 mod khugepaged;
 mod mega;
@@ -10,6 +12,8 @@ mod table;
 mod trim;
 
 pub use base::Base;
+pub use ethp::{Ethp, EthpParams};
+pub use hawkeye::{Hawkeye, HawkeyeParams};
 pub use ingens::{Ingens, IngensParams};
 pub use khugepaged::{Khugepaged, KhugepagedParams};
 pub use mega::{Mega, MegaParams};
@@ -83,6 +87,11 @@ pub const POLICIES: &[(&str, &str)] = &[
         "leave huge pages to the kernel, take back those that are mostly zeroes",
     ),
     (
+        "hawkeye",
+        "promote from one mapped page, what is accessed most first; recover bloat under pressure (ASPLOS'19)",
+    ),
+    ("ethp", "promote what is accessed at all, take nothing back (DAMON's scheme)"),
+    (
         "khugepaged",
         "promote from one mapped page, 4096 pages per 10 s, as the kernel's thread does",
     ),
@@ -95,6 +104,8 @@ pub fn by_name(name: &str) -> Option<Box<dyn Policy>> {
         "mega" => Box::<Mega>::default(),
         "ingens" => Box::<Ingens>::default(),
         "trim" => Box::<Trim>::default(),
+        "hawkeye" => Box::<Hawkeye>::default(),
+        "ethp" => Box::<Ethp>::default(),
         "khugepaged" => Box::<Khugepaged>::default(),
         "base" => Box::<Base>::default(),
         _ => return None,

@@ -132,6 +132,8 @@ fn range_text(low: u32, high: u32) -> &'static str {
         (1, 512) => "a number from 1 to 512",
         (1, 100_000_000) => "a number from 1 to 100000000",
         (1, 1000) => "a number from 1 to 1000",
+        (1, 1_000_000) => "a number from 1 to 1000000",
+        (0, 511) => "a number from 0 to 511",
         _ => "a number in range",
     }
 }

@@ -9,7 +9,7 @@ pub use mapping::{Mapping, Protection};
 pub use pins::{PinError, Pins};
 pub use process::{
     base_pages_only, cpu_time, die_with_parent, die_with_parent_after_exec, disable_thp, fork_child,
-    keep_thp_after_exec, pin_for_now, pin_process_to_cpu, pin_to_cpu, Child, Exit, Pinned, Whose,
+    hide_vdso_after_exec, keep_thp_after_exec, pin_for_now, pin_process_to_cpu, pin_to_cpu, Child, Exit, Pinned, Whose,
 };
 
 use std::ops::Range;

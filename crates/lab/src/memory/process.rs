@@ -133,6 +133,19 @@ pub fn die_with_parent_after_exec(command: &mut Command) -> &mut Command {
 /// `prctl(PR_SET_THP_DISABLE)`: that call returns 0 and does nothing. Some databases do so; a process that did cannot be
 /// given huge pages. It also keeps them from gaining privileges by exec.
 pub fn keep_thp_after_exec(command: &mut Command) -> &mut Command {
+    answer_prctl_after_exec(command, libc::PR_SET_THP_DISABLE, 0)
+}
+
+/// Makes `prctl(PR_GET_AUXV)` fail in the process that `command` starts, as on a kernel before 6.4: for programs under Valgrind,
+/// which hides the vDSO in /proc/self/auxv and not there, so that rustix would jump to where none is. It also keeps them
+/// from gaining privileges by exec.
+pub fn hide_vdso_after_exec(command: &mut Command) -> &mut Command {
+    const PR_GET_AUXV: i32 = 0x4155_5856;
+    answer_prctl_after_exec(command, PR_GET_AUXV, libc::EINVAL as u32)
+}
+
+/// Gives the calls of `prctl` with this option an answer of our own: an error number, or 0 for success.
+fn answer_prctl_after_exec(command: &mut Command, option: i32, errno: u32) -> &mut Command {
     const NUMBER: u32 = std::mem::offset_of!(libc::seccomp_data, nr) as u32;
     // The lower half of the first argument, which is the option.
     const OPTION: u32 = std::mem::offset_of!(libc::seccomp_data, args) as u32 + 4 * cfg!(target_endian = "big") as u32;
@@ -151,9 +164,8 @@ pub fn keep_thp_after_exec(command: &mut Command) -> &mut Command {
         rule(load, 0, 0, NUMBER),
         rule(jump, 0, 3, libc::SYS_prctl as u32),
         rule(load, 0, 0, OPTION),
-        rule(jump, 0, 1, libc::PR_SET_THP_DISABLE as u32),
-        // The error number 0: success.
-        rule(end, 0, 0, libc::SECCOMP_RET_ERRNO),
+        rule(jump, 0, 1, option as u32),
+        rule(end, 0, 0, libc::SECCOMP_RET_ERRNO | errno),
         rule(end, 0, 0, libc::SECCOMP_RET_ALLOW),
     ];
     let install = move || {

@@ -374,13 +374,7 @@ mod tests {
     fn ranges_that_make_no_sense_are_errors() {
         let mut m = CountingMemory::new();
         let a = m.map(8192).unwrap();
-        for (address, bytes) in [
-            (a + 1, 4096),
-            (a, 100),
-            (0, 4096),
-            (a, u64::MAX & !4095),
-            (u64::MAX & !4095, 4096),
-        ] {
+        for (address, bytes) in [(a + 1, 4096), (a, 100), (0, 4096), (a, !4095), (!4095, 4096)] {
             assert!(m.unmap(address, bytes).is_err());
             assert!(m.advise(address, bytes, Advice::Cold).is_err());
         }

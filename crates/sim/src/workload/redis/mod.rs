@@ -12,6 +12,7 @@ mod decay;
 mod dict;
 mod extents;
 mod jemalloc;
+mod paper;
 mod server;
 
 pub use jemalloc::{class_bytes, Jemalloc, Object};

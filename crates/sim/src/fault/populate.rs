@@ -1,0 +1,125 @@
+//! First touches.
+
+use mega_core::fault::{Advice, Effort, Fault, Place};
+use mega_core::observe::Region;
+use mega_core::units::{Time, REGION_PAGES};
+
+use crate::machine::{Machine, MachineError};
+use crate::space::{Huge, Pte, Table};
+use crate::unit::{Owner, Page, SpaceId};
+
+impl Machine {
+    /// A fault in a region that has no memory yet: the policy says what it gets.
+    pub(super) fn first_fault(&mut self, id: SpaceId, page: Page, write: bool) -> Result<(), MachineError> {
+        let region = page.region();
+        let space = self.spaces.get(id).ok_or(MachineError::NoProcess)?;
+        let vma = space.vmas.find(page.0).ok_or(MachineError::NotMapped(page.address()))?;
+        let first = Page::first_of(region).0;
+        let process = self.process_id(id).ok_or(MachineError::NoProcess)?;
+        let fault = Fault {
+            at: Time(self.now_ns()),
+            process,
+            region,
+            write,
+            advice: if space.thp_disabled {
+                Advice::NoHuge
+            } else {
+                vma.flags.advice
+            },
+            fits: vma.covers(first, first + u64::from(REGION_PAGES)),
+        };
+        let nothing = space.tables.table_of(region).is_none();
+        match self.policy.place(&fault) {
+            // Linux: only where the page table itself is missing (pmd_none).
+            Place::Huge(effort) if nothing && fault.fits && self.populate_huge(id, region, effort) => Ok(()),
+            Place::Reserve(effort) if write => {
+                self.reserve(id, region, effort);
+                self.populate(id, page, write)
+            }
+            _ => self.populate(id, page, write),
+        }
+    }
+
+    /// A zeroed huge page. False: there is no block.
+    fn populate_huge(&mut self, id: SpaceId, region: Region, effort: Effort) -> bool {
+        let first = Page::first_of(region);
+        let Some(block) = self.free_block(effort, Owner::Anonymous(id, first)) else {
+            self.count(|counters| counters.thp_fault_fallback += 1);
+            return false;
+        };
+        self.zero_block(block);
+        self.count(|counters| counters.thp_fault_alloc += 1);
+        if let Some(space) = self.spaces.get_mut(id) {
+            space.tables.put_huge(region, Huge::zeroed(block));
+            space.counts.huge += 1;
+            space.counts.resident_pages += u64::from(REGION_PAGES);
+        }
+        true
+    }
+
+    /// A base page: the zero page for a load, else a frame, from the region's reservation if it has one.
+    pub(super) fn populate(&mut self, id: SpaceId, page: Page, write: bool) -> Result<(), MachineError> {
+        if !write {
+            self.charge(self.prices.zero_page);
+            self.install(id, page, Pte::ZERO_PAGE);
+            return Ok(());
+        }
+        let (frame, held) = match self.held_back(id, page) {
+            Some(frame) => {
+                self.zero(frame);
+                (frame, true)
+            }
+            None => {
+                let frame = self.frame(Owner::Anonymous(id, page), true);
+                (frame.ok_or(MachineError::NoMemory)?, false)
+            }
+        };
+        if self.spaces.get(id).is_none() {
+            // Killed while memory was sought for it.
+            self.physical.free(frame, 0);
+            return Err(MachineError::NoProcess);
+        }
+        self.install(id, page, Pte::of(frame, true));
+        if held {
+            self.populated(id, page.region());
+        }
+        Ok(())
+    }
+
+    /// Puts an entry where none or the zero page was, and counts it.
+    pub(crate) fn install(&mut self, id: SpaceId, page: Page, pte: Pte) {
+        let Some(space) = self.spaces.get_mut(id) else { return };
+        let table = match space.tables.table_of_mut(page.region()) {
+            Some(table) => table,
+            None => {
+                let at = space.tables.put_table(page.region(), Box::<Table>::default());
+                space.tables.table_mut(at)
+            }
+        };
+        let was = std::mem::replace(&mut table.ptes[page.index()], pte);
+        if was.is_present() {
+            table.mapped -= 1;
+            space.counts.zero_pages -= u64::from(was.is_zero_page());
+            if was.frame().is_some() {
+                table.frames -= 1;
+                space.counts.resident_pages -= 1;
+            }
+        }
+        if was.slot().is_some() {
+            table.swapped -= 1;
+            space.counts.swapped -= 1;
+        }
+        if pte.is_present() {
+            table.mapped += 1;
+            space.counts.zero_pages += u64::from(pte.is_zero_page());
+            if pte.frame().is_some() {
+                table.frames += 1;
+                space.counts.resident_pages += 1;
+            }
+        }
+        if pte.slot().is_some() {
+            table.swapped += 1;
+            space.counts.swapped += 1;
+        }
+    }
+}

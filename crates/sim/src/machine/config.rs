@@ -1,0 +1,73 @@
+//! What a machine is made of.
+
+use crate::cost::{CostError, Costs};
+use crate::physical::{Layout, LayoutError};
+use crate::tlb::{Preset, PresetError};
+
+/// Why there can be no such machine.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum ConfigError {
+    /// Its memory.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    /// Its costs.
+    #[error(transparent)]
+    Costs(#[from] CostError),
+    /// Its TLB.
+    #[error(transparent)]
+    Tlb(#[from] PresetError),
+}
+
+/// A machine's parts. The fault policy comes beside it, since it has a state.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Its physical memory.
+    pub layout: Layout,
+    /// What things cost.
+    pub costs: Costs,
+    /// Its TLB; none: translating costs nothing.
+    pub tlb: Option<Preset>,
+    /// Where all that is drawn at random comes from.
+    pub seed: u64,
+    /// Keep and check what memory holds: slow, for tests.
+    pub check_contents: bool,
+    /// Room for swapping, in bytes.
+    pub swap_bytes: u64,
+    /// A split maps zero-filled base pages to the zero page and frees them (Linux 6.12 and later).
+    pub split_frees: bool,
+    /// `vm.compaction_proactiveness` (Linux 5.9 and later), in percent; 0: kcompactd runs only when it is woken.
+    pub proactiveness: u8,
+    /// Anonymous mappings of 2 MB and more begin at a region's start (Linux 6.7 and later).
+    pub align_mappings: bool,
+}
+
+impl Config {
+    /// A machine with so much memory, without TLB or swap, with the development machine's costs and a recent kernel's habits.
+    #[must_use]
+    pub fn of_bytes(bytes: u64) -> Self {
+        Self {
+            layout: Layout::of_bytes(bytes),
+            costs: Costs::default(),
+            tlb: None,
+            seed: 1,
+            check_contents: false,
+            swap_bytes: 0,
+            split_frees: true,
+            proactiveness: 20,
+            align_mappings: true,
+        }
+    }
+
+    /// Whether there can be such a machine. [`super::Machine::new`] makes the nearest one that can be, but for the TLB.
+    ///
+    /// # Errors
+    /// Which part makes no sense.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        self.layout.check()?;
+        self.costs.check()?;
+        if let Some(preset) = &self.tlb {
+            preset.check()?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,209 @@
+//! The physical memory of a machine: nodes, zones, the buddy allocator, compaction, and how fragmented it is.
+//!
+//! Modelled on Linux (mm/page_alloc.c and mm/compaction.c); where versions differ, the file says which one it follows. Single-threaded: nothing
+//! happens between two calls, so the kernel's races, locks and contention are not here.
+//!
+//! | file | subject |
+//! | --- | --- |
+//! | `layout` | how much memory, in which nodes and zones; watermarks |
+//! | `frames` | the word and the byte that each frame takes; what a block holds |
+//! | `list` | lists whose links are the frames' own words |
+//! | `owner` | an owner in 64 bits |
+//! | `zone` | a zone and its buddy allocator, with fallback between migrate types |
+//! | `pcp` | the processor's own lists |
+//! | `allocate` | allocating, freeing, splitting, joining, owners |
+//! | `cache` | the page cache: the oldest is dropped first |
+//! | `compact` | compaction: two scanners, deferral, chosen blocks |
+//! | `measure` | fragmentation, and blocks and zones in core's terms |
+//! | `ballast` | fragmenters |
+//! | `check` | the invariants |
+//!
+//! A frame takes 9 bytes: a word (its owner, or its links while it is free) and a byte (what it is). Words of frames in blocks that are free or
+//! allocated as a whole are never touched, so they take no memory of the host's: the block has a word of its own.
+
+use crate::unit::Frame;
+
+mod allocate;
+mod ballast;
+mod cache;
+mod check;
+mod compact;
+mod frames;
+mod layout;
+mod list;
+mod measure;
+mod owner;
+mod pcp;
+#[cfg(test)]
+mod tests;
+mod zone;
+
+pub use allocate::{Ask, DownTo};
+pub use ballast::{Fragmented, Fragmenter, Pattern};
+pub use compact::{Compact, Compaction, Emptied, Mover};
+pub use layout::{Layout, LayoutError, Watermarks};
+pub use measure::ZoneFree;
+
+use cache::Cache;
+use compact::Scratch;
+use frames::Frames;
+use zone::Zone;
+
+/// What a page is grouped by, so that those that cannot be moved share blocks (enum migratetype, without CMA and the atomic reserve).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum MigrateType {
+    /// The kernel's own.
+    Unmovable,
+    /// Programs' memory and page cache.
+    Movable,
+    /// The kernel's own that it can give back: caches of file names and the like.
+    Reclaimable,
+}
+
+impl MigrateType {
+    /// How many there are.
+    pub const COUNT: usize = 3;
+    /// Every one.
+    pub const ALL: [Self; Self::COUNT] = [Self::Unmovable, Self::Movable, Self::Reclaimable];
+
+    /// Whose free memory is taken when there is none of its own, in this order (mm/page_alloc.c, `fallbacks`).
+    pub(crate) fn fallbacks(self) -> [Self; 2] {
+        match self {
+            Self::Unmovable => [Self::Reclaimable, Self::Movable],
+            Self::Movable => [Self::Reclaimable, Self::Unmovable],
+            Self::Reclaimable => [Self::Unmovable, Self::Movable],
+        }
+    }
+}
+
+/// What happened since the beginning, by the kernel's names in /proc/vmstat where it has one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Pages that migrate scanners looked at.
+    pub compact_migrate_scanned: u64,
+    /// Pages that free scanners looked at.
+    pub compact_free_scanned: u64,
+    /// Pages taken aside by either scanner.
+    pub compact_isolated: u64,
+    /// Direct compactions begun.
+    pub compact_stall: u64,
+    /// Those of them that made no block of the order asked for.
+    pub compact_fail: u64,
+    /// Those of them that did.
+    pub compact_success: u64,
+    /// Runs of kcompactd.
+    pub compact_daemon_wake: u64,
+    /// Pages moved.
+    pub pgmigrate_success: u64,
+    /// Pages that could not be moved.
+    pub pgmigrate_fail: u64,
+    /// Whole blocks taken over from another migrate type.
+    pub blocks_claimed: u64,
+    /// Allocations out of another migrate type's block that stays the other's.
+    pub pages_stolen: u64,
+}
+
+/// All physical memory of a machine.
+#[derive(Debug)]
+pub struct Physical {
+    frames: Frames,
+    zones: Vec<Zone>,
+    /// For each node, the zones to try, by preference.
+    zonelists: Vec<Vec<u8>>,
+    cache: Cache,
+    counters: Counters,
+    scratch: Scratch,
+    layout: Layout,
+    seed: u64,
+}
+
+impl Physical {
+    /// Memory that is all free. What `layout` asks for beyond what can be is cut: see [`Layout::fitted`]. The seed is that of fragmenters.
+    #[must_use]
+    pub fn new(layout: &Layout, seed: u64) -> Self {
+        let layout = layout.fitted();
+        let spans = layout.spans();
+        let end = spans.last().map_or(0, |span| span.end);
+        let mut frames = Frames::new(end);
+        let marks = layout.watermarks(&spans);
+        let mut zones = Vec::with_capacity(spans.len());
+        for (i, span) in (0u8..).zip(&spans) {
+            frames.put_in_zone(span.start, span.end, i);
+            let above = spans[usize::from(i) + 1..].iter().filter(|s| s.node == span.node);
+            let above: u64 = above.map(|s| u64::from(s.end - s.start)).sum();
+            let mut zone = Zone::new(
+                span,
+                marks[usize::from(i)],
+                above / layout::LOWMEM_RESERVE_RATIO,
+                layout.cpus,
+            );
+            zone.fill(&mut frames);
+            zones.push(zone);
+        }
+        let zonelists = (0..layout.nodes)
+            .map(|node| zonelist(&spans, node, layout.nodes))
+            .collect();
+        Self {
+            frames,
+            zones,
+            zonelists,
+            cache: Cache::default(),
+            counters: Counters::default(),
+            scratch: Scratch::default(),
+            layout,
+            seed,
+        }
+    }
+
+    /// How the memory is laid out, after cutting.
+    #[must_use]
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// What happened so far.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        let sum = |of: fn(&zone::Fallbacks) -> u64| self.zones.iter().map(|zone| of(&zone.fallbacks)).sum();
+        Counters {
+            blocks_claimed: sum(|fallbacks| fallbacks.claimed),
+            pages_stolen: sum(|fallbacks| fallbacks.stolen),
+            ..self.counters
+        }
+    }
+
+    /// Memory of the host's that this takes at most, in bytes: what was never touched is not taken. About 9 bytes per frame.
+    #[must_use]
+    pub fn host_bytes(&self) -> u64 {
+        self.frames.host_bytes()
+    }
+
+    /// One more than the highest frame number.
+    #[must_use]
+    pub fn end(&self) -> Frame {
+        Frame(self.frames.end())
+    }
+
+    /// The zones that an allocation for this node tries, by preference. A node that there is not counts as the first.
+    fn zonelist(&self, node: u8) -> &[u8] {
+        let node = if node < self.layout.nodes { node } else { 0 };
+        self.zonelists.get(usize::from(node)).map_or(&[], |list| list)
+    }
+
+    /// The index of the zone that a frame lies in.
+    fn zone_of(&self, frame: u32) -> usize {
+        usize::from(self.frames.block_of(frame).zone)
+    }
+}
+
+/// Node order (mm/page_alloc.c, `build_zonelists`): the node's own zones, highest first, then the next node's, and so on.
+fn zonelist(spans: &[layout::Span], node: u8, nodes: u8) -> Vec<u8> {
+    let mut list = Vec::with_capacity(spans.len());
+    for step in 0..nodes {
+        let of = ((u16::from(node) + u16::from(step)) % u16::from(nodes)) as u8;
+        let zones = (0u8..).zip(spans).filter(|(_, span)| span.node == of).map(|(i, _)| i);
+        list.extend(zones.collect::<Vec<_>>().into_iter().rev());
+    }
+    list
+}

@@ -1,0 +1,135 @@
+//! The memory of a process: its mappings and its page tables.
+//!
+//! | file | subject |
+//! | --- | --- |
+//! | this one | a space: mappings, tables, counts |
+//! | `vma` | mappings, their flags, splitting and merging |
+//! | `pte` | one entry of 32 bits |
+//! | `table` | the 512 entries of a region; a huge page |
+//! | `tables` | regions by address |
+//! | `shared` | who maps a frame that forked processes share |
+
+mod pte;
+mod shared;
+mod table;
+mod tables;
+mod vma;
+
+pub use pte::Pte;
+pub use shared::{Mapper, Sharing};
+pub use table::{Backing, Huge, Table};
+pub use tables::{Entry, Tables};
+pub use vma::{Flags, Vma, Vmas};
+
+use mega_core::observe::{Can, Region, Why};
+use mega_core::units::REGION_PAGES;
+
+use crate::unit::{Page, SpaceId};
+
+/// What a space did and has, in counts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SpaceCounts {
+    /// Base pages of memory of its own or shared after a fork: mapped, zero page left out (a huge page counts 512).
+    pub resident_pages: u64,
+    /// Entries that map the shared zero page.
+    pub zero_pages: u64,
+    /// Huge pages mapped.
+    pub huge: u64,
+    /// Base pages swapped out.
+    pub swapped: u64,
+    /// Faults.
+    pub faults: u64,
+    /// Time in faults, in ns.
+    pub fault_ns: u64,
+    /// Time waited for the mmap lock or for a region under work, in ns.
+    pub stall_ns: u64,
+    /// Accesses to what is not mapped; the program is not stopped for it.
+    pub bad_accesses: u64,
+}
+
+/// One process's memory.
+#[derive(Debug)]
+pub struct Space {
+    /// Its number.
+    pub id: SpaceId,
+    /// What people call it.
+    pub name: String,
+    /// When it was made, in ns of the machine's clock.
+    pub started_ns: u64,
+    /// Its own clock, in ps: one processor runs it.
+    pub clock_ps: u64,
+    /// The page of its last access.
+    pub last_page: Page,
+    /// Someone holds its mmap lock until then: faults and system calls wait.
+    pub locked_until_ps: u64,
+    /// Its page at this region is under work until then: accesses wait.
+    pub blocked: Option<(Region, u64)>,
+    /// `prctl(PR_SET_THP_DISABLE)`.
+    pub thp_disabled: bool,
+    /// It was killed for want of memory.
+    pub killed: bool,
+    /// Its mappings.
+    pub vmas: Vmas,
+    /// Its page tables.
+    pub tables: Tables,
+    /// Its counts.
+    pub counts: SpaceCounts,
+}
+
+impl Space {
+    /// An empty space.
+    #[must_use]
+    pub fn new(id: SpaceId, name: &str, now_ps: u64) -> Self {
+        Self {
+            id,
+            name: name.to_string(),
+            started_ns: now_ps / 1000,
+            clock_ps: now_ps,
+            last_page: Page(u64::MAX),
+            locked_until_ps: 0,
+            blocked: None,
+            thp_disabled: false,
+            killed: false,
+            vmas: Vmas::default(),
+            tables: Tables::default(),
+            counts: SpaceCounts::default(),
+        }
+    }
+
+    /// What can be done with a region, from its mapping; none where no mapping touches it.
+    #[must_use]
+    pub fn can(&self, region: Region) -> Option<Can> {
+        let (first, end) = (
+            Page::first_of(region).0,
+            Page::first_of(region).0 + u64::from(REGION_PAGES),
+        );
+        let vma = self.vmas.first_in(first, end)?;
+        let flags = vma.flags;
+        let small = !vma.covers(first, end);
+        let mut can = Can::ALL;
+        can.why = if small {
+            Some(Why::Small)
+        } else if flags.locked {
+            Some(Why::Mlocked)
+        } else if flags.advice == mega_core::fault::Advice::NoHuge {
+            Some(Why::NoHugePage)
+        } else if self.thp_disabled {
+            Some(Why::Prctl)
+        } else {
+            None
+        };
+        // Locked memory can be collapsed but neither split by MADV_COLD nor aged (EINVAL).
+        can.promote = !small && flags.advice != mega_core::fault::Advice::NoHuge && !self.thp_disabled;
+        can.demote = !small && !flags.locked;
+        can.age = !small && !flags.locked;
+        Some(can)
+    }
+
+    /// The mapping covers the whole region.
+    #[must_use]
+    pub fn covers(&self, region: Region) -> bool {
+        let first = Page::first_of(region).0;
+        let vma = self.vmas.find(first);
+        vma.is_some_and(|vma| vma.covers(first, first + u64::from(REGION_PAGES)))
+    }
+}

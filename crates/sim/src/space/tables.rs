@@ -1,0 +1,294 @@
+//! Regions by address: four bytes each, found with two loads.
+//!
+//! A directory with one number per GB of the range in use leads to 512 entries, one per region. An entry is nothing, or a place in one of two lists:
+//! tables and huge pages. 256 GB mapped by base pages take 256 MB of tables and half a MB of entries.
+
+use mega_core::observe::Region;
+
+use super::{Huge, Table};
+
+const PER_GB: u64 = 512;
+const HUGE: u32 = 1 << 31;
+const NONE: u32 = 0;
+
+/// What a region has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Entry {
+    /// Nothing.
+    None,
+    /// The table at this place.
+    Table(u32),
+    /// The huge page at this place.
+    Huge(u32),
+}
+
+/// The page tables of a space.
+#[derive(Debug, Default)]
+pub struct Tables {
+    /// The GB with which `directory` begins.
+    first_gb: u64,
+    /// Per GB: 0, or 1 + the place of its entries, in units of 512.
+    directory: Vec<u32>,
+    entries: Vec<u32>,
+    tables: Vec<Option<Box<Table>>>,
+    free_tables: Vec<u32>,
+    huge: Vec<Huge>,
+    free_huge: Vec<u32>,
+}
+
+impl Tables {
+    #[inline]
+    fn place(&self, region: Region) -> Option<usize> {
+        let gb = (region.0 / PER_GB).wrapping_sub(self.first_gb);
+        let at = *self.directory.get(usize::try_from(gb).ok()?)?;
+        (at != 0).then(|| (at as usize - 1) * PER_GB as usize + (region.0 % PER_GB) as usize)
+    }
+
+    /// What a region has.
+    #[inline]
+    #[must_use]
+    pub fn get(&self, region: Region) -> Entry {
+        match self.place(region).and_then(|at| self.entries.get(at)) {
+            None | Some(&NONE) => Entry::None,
+            Some(&code) if code & HUGE != 0 => Entry::Huge(code & !HUGE),
+            Some(&code) => Entry::Table(code - 1),
+        }
+    }
+
+    fn entry_mut(&mut self, region: Region) -> &mut u32 {
+        let gb = region.0 / PER_GB;
+        if self.directory.is_empty() {
+            self.first_gb = gb;
+        }
+        if gb < self.first_gb {
+            let more = (self.first_gb - gb) as usize;
+            self.directory.splice(0..0, std::iter::repeat_n(0, more));
+            self.first_gb = gb;
+        }
+        let i = (gb - self.first_gb) as usize;
+        if i >= self.directory.len() {
+            self.directory.resize(i + 1, 0);
+        }
+        if self.directory[i] == 0 {
+            self.directory[i] = 1 + (self.entries.len() / PER_GB as usize) as u32;
+            self.entries.resize(self.entries.len() + PER_GB as usize, NONE);
+        }
+        let at = (self.directory[i] as usize - 1) * PER_GB as usize + (region.0 % PER_GB) as usize;
+        &mut self.entries[at]
+    }
+
+    /// The table at a place that [`Tables::get`] gave.
+    #[inline]
+    #[must_use]
+    pub fn table(&self, at: u32) -> &Table {
+        // Entries only ever name places that are taken.
+        self.tables[at as usize].as_deref().expect("an entry names a table")
+    }
+
+    /// The same, to change.
+    #[inline]
+    pub fn table_mut(&mut self, at: u32) -> &mut Table {
+        self.tables[at as usize].as_deref_mut().expect("an entry names a table")
+    }
+
+    /// The huge page at a place that [`Tables::get`] gave.
+    #[inline]
+    #[must_use]
+    pub fn huge(&self, at: u32) -> &Huge {
+        &self.huge[at as usize]
+    }
+
+    /// The same, to change.
+    #[inline]
+    pub fn huge_mut(&mut self, at: u32) -> &mut Huge {
+        &mut self.huge[at as usize]
+    }
+
+    /// The region's table, if it has one.
+    #[must_use]
+    pub fn table_of(&self, region: Region) -> Option<&Table> {
+        match self.get(region) {
+            Entry::Table(at) => Some(self.table(at)),
+            _ => None,
+        }
+    }
+
+    /// The same, to change.
+    pub fn table_of_mut(&mut self, region: Region) -> Option<&mut Table> {
+        match self.get(region) {
+            Entry::Table(at) => Some(self.table_mut(at)),
+            _ => None,
+        }
+    }
+
+    /// The region's huge page, if it has one.
+    #[must_use]
+    pub fn huge_of(&self, region: Region) -> Option<&Huge> {
+        match self.get(region) {
+            Entry::Huge(at) => Some(self.huge(at)),
+            _ => None,
+        }
+    }
+
+    /// Gives a region a table; it had nothing. Returns the place.
+    pub fn put_table(&mut self, region: Region, table: Box<Table>) -> u32 {
+        let at = match self.free_tables.pop() {
+            Some(at) => {
+                self.tables[at as usize] = Some(table);
+                at
+            }
+            None => {
+                self.tables.push(Some(table));
+                (self.tables.len() - 1) as u32
+            }
+        };
+        let entry = self.entry_mut(region);
+        debug_assert_eq!(*entry, NONE);
+        *entry = at + 1;
+        at
+    }
+
+    /// Gives a region a huge page; it had nothing. Returns the place.
+    pub fn put_huge(&mut self, region: Region, huge: Huge) -> u32 {
+        let at = match self.free_huge.pop() {
+            Some(at) => {
+                self.huge[at as usize] = huge;
+                at
+            }
+            None => {
+                self.huge.push(huge);
+                (self.huge.len() - 1) as u32
+            }
+        };
+        let entry = self.entry_mut(region);
+        debug_assert_eq!(*entry, NONE);
+        *entry = at | HUGE;
+        at
+    }
+
+    /// Takes a region's table away.
+    pub fn take_table(&mut self, region: Region) -> Option<Box<Table>> {
+        let Entry::Table(at) = self.get(region) else {
+            return None;
+        };
+        *self.entry_mut(region) = NONE;
+        self.free_tables.push(at);
+        self.tables[at as usize].take()
+    }
+
+    /// Takes a region's huge page away.
+    pub fn take_huge(&mut self, region: Region) -> Option<Huge> {
+        let Entry::Huge(at) = self.get(region) else {
+            return None;
+        };
+        *self.entry_mut(region) = NONE;
+        self.free_huge.push(at);
+        Some(self.huge[at as usize].clone())
+    }
+
+    /// The regions from `from` (included) to `to` (excluded) that have anything, by rising address.
+    #[must_use]
+    pub fn used(&self, from: Region, to: Region) -> Vec<Region> {
+        let mut found = Vec::new();
+        let mut at = from.0;
+        while let Some(region) = self.next_used(Region(at)).filter(|region| *region < to) {
+            found.push(region);
+            at = region.0 + 1;
+        }
+        found
+    }
+
+    /// The first region from `from` on that has anything.
+    #[must_use]
+    pub fn next_used(&self, from: Region) -> Option<Region> {
+        let mut at = from.0.max(self.first_gb * PER_GB);
+        loop {
+            let gb = at / PER_GB;
+            let i = usize::try_from(gb - self.first_gb).ok()?;
+            let place = *self.directory.get(i)?;
+            if place != 0 {
+                let base = (place as usize - 1) * PER_GB as usize;
+                let entries = &self.entries[base..base + PER_GB as usize];
+                let skip = (at % PER_GB) as usize;
+                if let Some(k) = entries[skip..].iter().position(|entry| *entry != NONE) {
+                    return Some(Region(gb * PER_GB + (skip + k) as u64));
+                }
+            }
+            at = (gb + 1) * PER_GB;
+        }
+    }
+
+    /// How many regions have anything.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.tables.len() - self.free_tables.len() + self.huge.len() - self.free_huge.len()
+    }
+
+    /// None has.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// All regions that have anything.
+    #[must_use]
+    pub fn all_used(&self) -> Vec<Region> {
+        self.used(Region(0), Region(u64::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mega_core::block::Hpfn;
+    use std::collections::BTreeMap;
+
+    proptest::proptest! {
+        #[test]
+        fn regions_are_found_as_in_an_ordered_map(steps in proptest::collection::vec((0u64..6, 0u64..512, 0u8..3), 1..200)) {
+            // GBs far apart, in any order.
+            let gbs = [1000u64, 3, 100_000, 1001, 999, 4];
+            let mut tables = Tables::default();
+            let mut model: BTreeMap<Region, bool> = BTreeMap::new();
+            for (gb, k, what) in steps {
+                let region = Region(gbs[gb as usize] * 512 + k);
+                match (what, model.get(&region).copied()) {
+                    (0, None) => {
+                        let table = Table { changed_ns: region.0, ..Table::default() };
+                        tables.put_table(region, Box::new(table));
+                        model.insert(region, false);
+                    }
+                    (1, None) => {
+                        tables.put_huge(region, Huge::zeroed(Hpfn(region.0 as u32)));
+                        model.insert(region, true);
+                    }
+                    (2, Some(true)) => {
+                        proptest::prop_assert_eq!(tables.take_huge(region).unwrap().block.0, region.0 as u32);
+                        model.remove(&region);
+                    }
+                    (2, Some(false)) => {
+                        proptest::prop_assert_eq!(tables.take_table(region).unwrap().changed_ns, region.0);
+                        model.remove(&region);
+                    }
+                    _ => {}
+                }
+            }
+            proptest::prop_assert_eq!(tables.all_used(), model.keys().copied().collect::<Vec<_>>());
+            for (region, huge) in model {
+                match tables.get(region) {
+                    Entry::Table(at) => proptest::prop_assert!(!huge && tables.table(at).changed_ns == region.0),
+                    Entry::Huge(at) => proptest::prop_assert!(huge && tables.huge(at).block.0 == region.0 as u32),
+                    Entry::None => proptest::prop_assert!(false),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_never_mapped_has_nothing() {
+        let tables = Tables::default();
+        assert_eq!(tables.get(Region(0)), Entry::None);
+        assert_eq!(tables.get(Region(u64::MAX / 2)), Entry::None);
+        assert_eq!(tables.next_used(Region(5)), None);
+    }
+}
