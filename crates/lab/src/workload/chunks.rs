@@ -11,7 +11,7 @@ use crate::content;
 use crate::emit::event;
 use crate::latency::Latency;
 use crate::memory::{base_page_bytes, rss_bytes, Mapping};
-use mega_sim::workload::pattern::{chunk_seed, chunk_visit};
+use mega_sim::workload::pattern::{chunk_seed, chunk_visited, chunk_word};
 use rand_core::RngCore;
 use rand_pcg::Pcg64Mcg;
 use serde_json::{json, Value};
@@ -137,8 +137,9 @@ impl Chunks {
 /// The first word that is not what it must be.
 pub fn visit(used: &[(&[AtomicU64], u64)], rng: &mut Pcg64Mcg, count: u64) -> Result<(), WorkloadError> {
     for _ in 0..count {
-        let (chunk, index) = chunk_visit(rng.next_u64(), used.len() as u64, |c| used[c as usize].0.len() as u64);
-        let (words, seed) = used[chunk as usize];
+        let random = rng.next_u64();
+        let (words, seed) = used[chunk_visited(random, used.len() as u64) as usize];
+        let index = chunk_word(random, words.len() as u64);
         let w = &words[index as usize];
         let (found, expected) = (w.load(Relaxed), content::word(seed, index));
         if found != expected {

@@ -6,7 +6,6 @@ use super::{area_json, mebibytes, Common, Plan, Stage, Workload, WorkloadError};
 use crate::clock::now_ns;
 use crate::emit::event;
 use crate::stats;
-use mega_sim::workload::pattern::strides;
 use serde_json::json;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -37,13 +36,15 @@ pub struct Options {
 /// The index of a word that is not.
 pub fn pass(words: &[AtomicU64], step: usize, shifts: usize, passes_before: u64) -> Result<u64, usize> {
     let mut visits = 0;
-    for i in strides(words.len(), step, shifts) {
-        let value = words[i].load(Relaxed);
-        if value != passes_before {
-            return Err(i);
+    for shift in 0..shifts.min(step) {
+        for (i, w) in words.iter().enumerate().skip(shift).step_by(step) {
+            let value = w.load(Relaxed);
+            if value != passes_before {
+                return Err(i);
+            }
+            w.store(value + 1, Relaxed);
+            visits += 1;
         }
-        words[i].store(value + 1, Relaxed);
-        visits += 1;
     }
     Ok(visits)
 }

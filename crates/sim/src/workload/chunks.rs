@@ -1,6 +1,6 @@
 //! MEGA's Table 4: memory allocated in chunks of 32 MB, of which one sixth is used.
 
-use super::pattern::{self, chunk_visit};
+use super::pattern::{self, chunk_visited, chunk_word};
 use super::program::{after, describe, map_area};
 use super::{pace, Memory, Program, ProgramError, Progress, Results, BATCH, MIB, PAGE};
 use rand_core::RngCore;
@@ -127,7 +127,8 @@ impl<M: Memory> Program<M> for Chunks {
                     let one_in = o.one_in.max(1) as usize;
                     let used = self.chunks.len().div_ceil(one_in) as u64;
                     for _ in 0..BATCH {
-                        let (chunk, index) = chunk_visit(rng.next_u64(), used, |_| words);
+                        let random = rng.next_u64();
+                        let (chunk, index) = (chunk_visited(random, used), chunk_word(random, words));
                         memory.update(self.chunks[chunk as usize * one_in] + index * 8);
                     }
                     memory.work(BATCH * pace::VISIT);

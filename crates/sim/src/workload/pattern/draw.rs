@@ -34,12 +34,18 @@ pub fn chunk_seed(seed: u64, chunk: u64) -> u64 {
     mix(seed ^ mix(chunk))
 }
 
-/// Which of `used` chunks, and which of its `words`, 64 random bits visit.
+/// Which of `used` chunks 64 random bits visit.
 #[inline]
 #[must_use]
-pub fn chunk_visit(random: u64, used: u64, words: impl FnOnce(u64) -> u64) -> (u64, u64) {
-    let chunk = below(random, used);
-    (chunk, below(mix(random), words(chunk)))
+pub fn chunk_visited(random: u64, used: u64) -> u64 {
+    below(random, used)
+}
+
+/// Which of the `words` of that chunk the same 64 random bits visit.
+#[inline]
+#[must_use]
+pub fn chunk_word(random: u64, words: u64) -> u64 {
+    below(mix(random), words)
 }
 
 /// Whether chunk `chunk` is among the half that is freed: every second one, or drawn by seed.

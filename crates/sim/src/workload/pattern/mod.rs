@@ -1,5 +1,5 @@
-//! What the workloads draw, and in which order they go: pure functions of a seed. The lab's live workloads use these very ones, so
-//! the same seed gives the same accesses live and simulated.
+//! What the workloads draw, and in which order they go: pure functions of a seed. The lab's live workloads use these very ones
+//! (all but [`strides`]), so the same seed gives the same accesses live and simulated.
 
 mod draw;
 mod order;
@@ -7,8 +7,8 @@ mod rmat;
 mod zipf;
 
 pub use draw::{
-    chunk_seed, chunk_visit, hole_goes, item_bytes, object_sizes, share_limit, sparse_pages, sparse_visit, table_key,
-    table_rank_at, updates, Updates,
+    chunk_seed, chunk_visited, chunk_word, hole_goes, item_bytes, object_sizes, share_limit, sparse_pages,
+    sparse_visit, table_key, table_rank_at, updates, Updates,
 };
 pub use order::{strides, PageOrder, Strides};
 pub use rmat::{Rmat, DAMPING};
