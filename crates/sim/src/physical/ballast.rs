@@ -13,7 +13,10 @@ use crate::unit::{Frame, Owner, BLOCK_ORDER};
 pub enum Pattern {
     /// This share of them, drawn.
     Random(Share),
-    /// All but the first of this many, and of the next, and so on. 0 and 1 give nothing back.
+    /// All but the last of this many, and of the next, and so on. 0 and 1 give nothing back.
+    ///
+    /// The last, and not the first: where the kernel's free scanner finds a block full it looks at every 32nd frame only in the next ones, and so
+    /// would find nothing but the pages that are kept, and give up.
     AllButOneOf(u32),
     /// Every other piece of this many bytes, the first kept.
     Holes(u64),
@@ -119,7 +122,9 @@ fn kept(pattern: Pattern, rng: &mut Pcg64Mcg) -> [bool; REGION_PAGES as usize] {
         }
         Pattern::AllButOneOf(of) => {
             let of = of.max(1) as usize;
-            keep.iter_mut().enumerate().for_each(|(i, keep)| *keep = i % of == 0);
+            keep.iter_mut()
+                .enumerate()
+                .for_each(|(i, keep)| *keep = i % of == of - 1);
         }
         Pattern::Holes(bytes) => {
             let pages = usize::try_from(bytes / BASE_PAGE_BYTES).unwrap_or(usize::MAX).max(1);

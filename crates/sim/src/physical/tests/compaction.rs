@@ -220,6 +220,16 @@ fn the_studys_machine_finds_most_of_its_blocks_on_demand() {
     memory.check().unwrap();
     assert!((12_032 / 8 * 8 / 10..=1600).contains(&got), "{got} blocks, {total:?}");
     assert!(total.migrated > 100 * got / 2, "{total:?}");
+    let mut memory = machine(4 * GIB);
+    memory.fragment(&Fragmenter::study(4 * GIB));
+    let whole = memory.compact(Compact::Whole, &mut Willing);
+    assert!(
+        (1500..=1600).contains(&memory.free_blocks()),
+        "{} blocks, {whole:?}",
+        memory.free_blocks()
+    );
+    assert!(whole.migrated > 100_000, "{whole:?}");
+    memory.check().unwrap();
 }
 
 #[test]
