@@ -90,7 +90,10 @@ pub const POLICIES: &[(&str, &str)] = &[
         "hawkeye",
         "promote from one mapped page, what is accessed most first; recover bloat under pressure (ASPLOS'19)",
     ),
-    ("ethp", "promote what is accessed at all, take nothing back (DAMON's scheme)"),
+    (
+        "ethp",
+        "promote what is accessed at all, take nothing back (DAMON's scheme)",
+    ),
     (
         "khugepaged",
         "promote from one mapped page, 4096 pages per 10 s, as the kernel's thread does",

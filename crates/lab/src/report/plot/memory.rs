@@ -13,8 +13,11 @@ const TOP: f64 = 16.0;
 const BOTTOM: f64 = 106.0;
 const HEIGHT: f64 = BOTTOM + 22.0;
 
+/// A kind of pages: its name, and how many of them a cell has.
+pub type Kind = (&'static str, fn(&PictureCell) -> u16);
+
 /// What the colours are, from the bottom: a page of each class `memory-…` in the style.
-pub const KINDS: [(&str, fn(&PictureCell) -> u16); 3] = [
+pub const KINDS: [Kind; 3] = [
     ("unmovable", |cell| cell.unmovable),
     ("movable", |cell| cell.movable),
     ("huge", |cell| cell.huge),
