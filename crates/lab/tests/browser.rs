@@ -154,8 +154,9 @@ fn the_browser_has_nothing_to_complain_about_and_shows_every_figure() {
 
     let out = browse(&chromium, &file, &["--dump-dom", "--virtual-time-budget=2000"]);
     let dom = String::from_utf8_lossy(&out.stdout);
-    // Four metrics, one or two figures of the paper, two series and a distribution for each of two cases.
-    assert_eq!(dom.matches("<svg ").count(), 17, "{dom}");
+    // Four metrics, one or two figures of the paper, two series and a distribution for each of two cases; and two pictures of memory for
+    // each of the three variants that came to an end.
+    assert_eq!(dom.matches("<svg ").count(), 17 + 2 * 3 * 2, "{dom}");
 }
 
 #[test]

@@ -81,6 +81,19 @@ const CATALOGUE: &[Entry] = &[
         },
     },
     Entry {
+        name: "gups-work",
+        help: "2^29 random updates of 8 GB: a fixed piece of work (LRBHPS, table 5)",
+        make: |scale| {
+            let updates = f64::from(1 << 29) * scale;
+            let sizes = [
+                ("mib", mib(8192.0, scale)),
+                ("updates", format!("{:.0}", updates.max(1000.0))),
+                ("check", String::new()),
+            ];
+            renamed(workload_of("gups", &sizes, 1), "gups-work")
+        },
+    },
+    Entry {
         name: "touch",
         help: "first touch of 4 GB, page by page",
         make: |scale| workload("touch", &[("mib", mib(4096.0, scale))], 1),

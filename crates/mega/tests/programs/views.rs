@@ -171,7 +171,10 @@ fn doctor_and_policies_say_what_there_is() {
         .iter()
         .map(|p| p["name"].as_str().unwrap())
         .collect();
-    assert_eq!(names, ["mega", "ingens", "trim", "khugepaged", "base"]);
+    assert_eq!(
+        names,
+        ["mega", "ingens", "trim", "hawkeye", "ethp", "khugepaged", "base"]
+    );
     for name in names {
         assert!(text.lines().any(|line| line == name), "{name} in\n{text}");
         let one = said(&["policies", name]);
