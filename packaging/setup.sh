@@ -26,6 +26,7 @@ if [ "${1:-}" = test ]; then
     need zstd zstd
     need python3 python3
     need chromium chromium
+    need valgrind valgrind
 fi
 if [ "${1:-}" = vm ]; then
     need qemu-system-x86_64 qemu-system-x86
