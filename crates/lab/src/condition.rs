@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::str::FromStr;
+use std::time::Instant;
 
 use mega_core::units::{Bytes, Share};
 use mega_linux::proc::{buddyinfo, ProcRoot};
@@ -165,6 +166,7 @@ fn fragmented(share: Share, launch: &Launch) -> Result<Fragmenter, ProgramError>
         program: "the fragmenter".to_string(),
         why,
     };
+    let limit_s = launch.deadline.saturating_duration_since(Instant::now()).as_secs();
     let mut best = 0.0f64;
     // The kernel's own compaction may undo a part of it meanwhile; not each time.
     for _ in 0..FRAGMENT_TRIES {
@@ -174,7 +176,7 @@ fn fragmented(share: Share, launch: &Launch) -> Result<Fragmenter, ProgramError>
             return Ok(fragmenter);
         }
         best = best.max(reached);
-        launch.check("the fragmenter", 0)?;
+        launch.check("the fragmenter", limit_s)?;
     }
     Err(failed(format!(
         "only {:.0}% of the free memory could be made useless for huge pages",

@@ -41,10 +41,11 @@ pub struct Ready {
 pub fn policy_from(name: &str, sets: &[String]) -> Result<Box<dyn Policy>> {
     let names = || POLICIES.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
     let mut policy = by_name(name).ok_or_else(|| {
-        Failure::usage(format!(
-            "no policy '{name}' that runs on a stock kernel (there are: {})",
-            names()
-        ))
+        let why = match mega_core::fault::by_name(name) {
+            Some(_) => format!("policy '{name}' decides at page faults, which a stock kernel does not ask it about: it is for the simulator"),
+            None => format!("no policy '{name}' that runs on a stock kernel"),
+        };
+        Failure::usage(format!("{why} (there are: {})", names()))
     })?;
     for set in sets {
         let (key, value) = set

@@ -80,7 +80,7 @@ impl Allocation {
                 let free = contiguity::read(root).map_err(|e| refused("see free memory", e))?;
                 let floor = self.count.map_or(free.free_bytes, |count| count * HUGE_BYTES as u64);
                 let launch = session.launch;
-                // What it manages matters little: this very process, whose huge pages it leaves alone.
+                // What it manages matters little: this very process, which has no huge pages to trim.
                 let options = [
                     "--policy=trim",
                     "--interval=1s",

@@ -15,8 +15,10 @@ use crate::proc::{zoneinfo, ProcRoot};
 const AT_ONCE: usize = 8;
 /// Looks at most: a list of 1 GB takes about 16.
 const LOOKS_MAX: usize = 256;
-/// It goes on while so many pages at least come out between two looks.
+/// Fewer pages than this between two looks are nothing.
 const WORTH_IT: u64 = 512;
+/// It ends when nothing came out so often: a list's limit comes down first, by an eighth at each refresh, and what is on it after that.
+const IDLE_LOOKS: usize = 3;
 
 /// Pages on the lists; 0 where the kernel does not say.
 pub fn pages(root: &ProcRoot) -> Result<u64, Error> {
@@ -35,16 +37,17 @@ pub fn refresh(root: &ProcRoot) -> bool {
 /// Has them given back until little more comes, or `over`. Returns how many pages came out.
 pub fn drain(root: &ProcRoot, over: &dyn Fn() -> bool) -> Result<u64, Error> {
     let at_first = pages(root)?;
-    let mut left = at_first;
+    let (mut left, mut idle) = (at_first, 0);
     for _ in 0..LOOKS_MAX {
         if over() || !(0..AT_ONCE).all(|_| refresh(root)) {
             break;
         }
         let now = pages(root)?;
-        if now + WORTH_IT > left {
+        idle = if now + WORTH_IT > left { idle + 1 } else { 0 };
+        left = left.min(now);
+        if idle == IDLE_LOOKS {
             break;
         }
-        left = now;
     }
     Ok(at_first.saturating_sub(left))
 }
@@ -71,11 +74,22 @@ mod tests {
             eprintln!("SKIPPED: /proc/sys/vm/stat_refresh cannot be read (needs root)");
             return;
         }
+        // What is freed page by page goes onto the list of this processor.
+        let bytes = 512 << 20;
+        let mut memory = vec![0u8; bytes];
+        memory.iter_mut().step_by(4096).for_each(|byte| *byte = 1);
+        drop(memory);
         let before = pages(&root).unwrap();
+        if before < 20_000 {
+            eprintln!("SKIPPED: this kernel has {before} pages on its lists only (before 6.7 they are short)");
+            return;
+        }
         let drained = drain(&root, &|| false).unwrap();
-        assert!(drained <= before);
-        // Others free pages meanwhile, but not a gigabyte.
         let after = pages(&root).unwrap();
-        assert!(after <= before.max(1 << 16), "{before} pages, then {after}");
+        // Others free pages meanwhile.
+        assert!(
+            drained > before / 2 && after < before,
+            "{before} pages, {drained} came out, {after} are left"
+        );
     }
 }

@@ -342,7 +342,7 @@ fn the_same_variant_twice_is_no_difference_and_a_planted_slowdown_of_five_percen
         "the same twice: {different} of {trials} called different: {seen:?}"
     ));
     // By chance one in 32 is: two of three once in about 350 runs of this test.
-    assert!(different <= 1 + trials as usize / 20, "{seen:?}");
+    assert!(different <= (trials as usize / 20).max(1), "{seen:?}");
     let mut told = Vec::new();
     for _ in 0..3 {
         let seen = verdict("base,thp-madvise", &planted, "8");
