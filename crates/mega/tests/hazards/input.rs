@@ -57,6 +57,8 @@ fn policies_and_parameters_that_make_no_sense() {
     leaving_nothing(|| {
         let pid = std::process::id().to_string();
         one_line(&mega(&["manage", "--policy", "nope", &pid]), 2, &["nope", "khugepaged"]);
+        let fault_time = mega(&["manage", "--policy", "lrbhps", &pid]);
+        one_line(&fault_time, 2, &["lrbhps", "page faults", "simulator"]);
         for (set, words) in [
             ("nope=1", &["nope"][..]),
             ("garbage", &["garbage", "KEY=VALUE"]),
