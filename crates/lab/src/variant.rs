@@ -213,25 +213,12 @@ impl FromStr for Variant {
 
 /// `off`, or a planner with its parameters: `demand/floor=2G/budget=1G`.
 fn check_planner(text: &str) -> Result<(), String> {
-    if text == "off" {
-        return Ok(());
+    match text {
+        "off" => Ok(()),
+        _ => planner::from_text(&planner_option(text))
+            .map(drop)
+            .map_err(|e| e.to_string()),
     }
-    let mut parts = text.split('/');
-    let name = parts.next().unwrap_or("");
-    let mut planner = planner::by_name(name).ok_or_else(|| {
-        let planners: Vec<&str> = planner::PLANNERS.iter().map(|(name, _)| *name).collect();
-        format!(
-            "there is no planner '{name}'; there are {} and off",
-            planners.join(", ")
-        )
-    })?;
-    for param in parts {
-        let (key, value) = param
-            .split_once('=')
-            .ok_or_else(|| format!("'{param}' of planner '{name}' is not KEY=VALUE"))?;
-        planner.set(key, value).map_err(|e| e.to_string())?;
-    }
-    Ok(())
 }
 
 /// As `mega manage --compact` reads it: `demand:floor=2G,budget=1G`.

@@ -10,7 +10,6 @@ mod exit;
 mod manage;
 mod output;
 mod status;
-mod stock;
 mod text;
 
 use clap::Parser;

@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use anyhow::{Context, Result};
 use mega_core::budget::Budget;
 use mega_core::control::{Control, Settings, Status};
+use mega_core::planner;
 use mega_core::policy::{by_name, Policy, POLICIES};
 use mega_core::stock::Stock;
 use mega_core::units::Blocks;
@@ -20,7 +21,6 @@ use mega_linux::scan::{choose, Preference, Scanner};
 use crate::args::{FaultSize, ManageOptions, ScannerChoice};
 use crate::exit::Failure;
 use crate::output::Output;
-use crate::stock::planner_from;
 
 /// Everything that can fail before a program is touched has not failed.
 pub struct Ready {
@@ -73,7 +73,7 @@ pub fn prepare(options: ManageOptions) -> Result<Ready> {
     let policy = policy_from(&options.policy, &options.set)?;
     let mut stock = match options.compact.as_str() {
         "off" => None,
-        planner => Some(Stock::new(planner_from(planner)?)),
+        planner => Some(Stock::new(planner::from_text(planner).map_err(Failure::usage)?)),
     };
     require(options.dry_run)?;
     let mut output = Output::open(options.journal.as_deref(), options.json, options.verbose, options.quiet)?;

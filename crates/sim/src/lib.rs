@@ -15,6 +15,7 @@
 //! | [`machine`] | all of it together: accesses, faults, system calls, time |
 //! | [`host`] | the machine as the control loop sees it |
 //! | [`workload`] | programs that run on it |
+//! | [`scenario`] | a run from beginning to end: machine, system, programs, what came out |
 //! | [`trace`] | recordings of programs and of scans, to be replayed |
 
 pub mod calibrate;
@@ -23,6 +24,7 @@ pub mod fault;
 pub mod host;
 pub mod machine;
 pub mod physical;
+pub mod scenario;
 pub mod space;
 pub mod tlb;
 pub mod trace;

@@ -127,6 +127,48 @@ pub fn by_name(name: &str) -> Option<Box<dyn Planner>> {
     })
 }
 
+/// No planner is written so.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PlannerError {
+    /// None of this name.
+    #[error("no planner '{name}' (there are: {known})")]
+    Unknown {
+        /// What was given.
+        name: String,
+        /// What there is.
+        known: String,
+    },
+    /// Not `key=value`.
+    #[error("parameter '{setting}' of planner '{name}' is not KEY=VALUE")]
+    NoValue {
+        /// The planner.
+        name: String,
+        /// What was given.
+        setting: String,
+    },
+    /// The planner does not take it.
+    #[error(transparent)]
+    Parameter(#[from] ParamError),
+}
+
+/// The planner that `NAME` or `NAME:key=value,key=value` means.
+pub fn from_text(text: &str) -> Result<Box<dyn Planner>, PlannerError> {
+    let (name, settings) = text.split_once(':').unwrap_or((text, ""));
+    let short = |text: &str| text.chars().take(64).collect();
+    let mut planner = by_name(name).ok_or_else(|| PlannerError::Unknown {
+        name: short(name),
+        known: PLANNERS.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", "),
+    })?;
+    for setting in settings.split(',').filter(|setting| !setting.is_empty()) {
+        let (key, value) = setting.split_once('=').ok_or_else(|| PlannerError::NoValue {
+            name: name.to_string(),
+            setting: short(setting),
+        })?;
+        planner.set(key, value)?;
+    }
+    Ok(planner)
+}
+
 /// Nothing known stands in the way of emptying it, and there is something to empty.
 fn can_be_emptied(block: &Block, unflagged_max: Share) -> bool {
     let unflagged = u128::from(block.pages(PageKind::Unflagged).0);

@@ -286,3 +286,21 @@ fn what_is_wanted_without_a_look_at_blocks_is_the_plans_amount_and_never_more_th
         "nobody asked"
     );
 }
+
+#[test]
+fn a_planner_is_a_name_with_parameters() {
+    assert_eq!(from_text("demand").unwrap().name(), "demand");
+    let planner = from_text("demand:reserve=64M,interval=1s").unwrap();
+    let params = planner.params();
+    let value = |name| &params.iter().find(|param| param.name == name).unwrap().value;
+    assert_eq!((value("reserve").as_str(), value("interval").as_str()), ("64M", "1s"));
+    for (bad, why) in [
+        ("magic", "no planner 'magic' (there are: mega, ingens, demand)"),
+        ("mega:budget", "parameter 'budget' of planner 'mega' is not KEY=VALUE"),
+        ("mega:budget=lots", "parameter 'budget'"),
+        ("mega:no=1", "has no parameter 'no'"),
+    ] {
+        let error = from_text(bad).err().unwrap().to_string();
+        assert!(error.contains(why), "{error}");
+    }
+}

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use mega_core::planner::{Choice, Planner, Seen};
+use mega_core::planner::{self, Choice, Planner, Seen};
 use mega_core::stock::{Ended, Order, Stock};
 use mega_core::units::{show_duration, Blocks, Bytes, Time, HUGE_PAGE_BYTES};
 use mega_linux::blocks::{self, Sampling};
@@ -21,11 +21,10 @@ use crate::children::stop_on_signals;
 use crate::contiguity::{brief, stopped};
 use crate::exit::{tell, Failure};
 use crate::manage::{describe_restored, open_knobs, STATE_DIR};
-use crate::stock::planner_from;
 
 /// Makes blocks, and says what that cost.
 pub fn run(args: &CompactArgs) -> Result<()> {
-    let mut planner = planner_from(&args.planner)?;
+    let mut planner = planner::from_text(&args.planner).map_err(Failure::usage)?;
     if let Some(budget) = args.budget {
         planner.set("budget", &budget.0.to_string()).map_err(Failure::usage)?;
     }
@@ -115,7 +114,8 @@ impl Compactor<'_> {
                 Some(_) if pass.held => self.say_held(name, &before)?,
                 Some(actuator) => {
                     if self.args.how == Way::Offline {
-                        plan.choices = self.choices(planner_from(&self.args.planner)?.as_mut());
+                        plan.choices =
+                            self.choices(planner::from_text(&self.args.planner).map_err(Failure::usage)?.as_mut());
                     }
                     let report = self.make(actuator.as_mut(), &plan)?;
                     stock.note(Time(sys::monotonic().as_nanos() as u64), &report.done);

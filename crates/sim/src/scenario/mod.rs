@@ -1,0 +1,413 @@
+//! A run from beginning to end: a machine, a system that manages its memory, the state that memory is in, programs.
+//!
+//! ```text
+//!   Scenario ── build ─► Machine ── fragmented ─► programs, one clock ─► Outcome
+//!      │                                              ▲
+//!      └── System: fault policy, scan policy, stock ──┘  core's Control on a SimHost
+//! ```
+//!
+//! Scenarios are written as JSON; what is left out has a default. The same scenario gives the same [`Outcome`], to the bit.
+
+mod as_text;
+mod crew;
+mod outcome;
+mod system;
+#[cfg(test)]
+mod tests;
+
+pub use outcome::{Outcome, ProgramOutcome, Sample};
+pub use system::{System, SystemError};
+
+use std::time::Duration;
+
+use mega_core::budget::Budget;
+use mega_core::control::{Control, Observer, Settings};
+use mega_core::journal::Line;
+use mega_core::units::{Bytes, Share};
+use serde::{Deserialize, Serialize};
+
+use crate::cost::{self, Costs};
+use crate::host::{Drive, SimHost};
+use crate::machine::{Config, ConfigError, Machine};
+use crate::physical::{Fragmenter, Layout};
+use crate::tlb;
+use crate::workload::{Program, ProgramError, Spec};
+use crew::{Crew, Member};
+
+/// Why a scenario cannot be run.
+#[derive(Debug, thiserror::Error)]
+pub enum ScenarioError {
+    /// The text is no scenario: line, column, field.
+    #[error("scenario: {0}")]
+    Json(String),
+    /// The machine.
+    #[error("scenario: machine: {0}")]
+    Machine(#[from] ConfigError),
+    /// No costs or TLB of this name.
+    #[error("scenario: machine: there is no {what} '{name}'; there are {known}")]
+    Unknown {
+        /// `costs` or `TLB`.
+        what: &'static str,
+        /// What was given.
+        name: String,
+        /// What there is.
+        known: String,
+    },
+    /// A program.
+    #[error("scenario: program {nth} ({name}): {source}")]
+    Program {
+        /// Its place, from 1.
+        nth: usize,
+        /// Its name.
+        name: String,
+        /// What is wrong.
+        source: ProgramError,
+    },
+    /// Nothing to run.
+    #[error("scenario: no programs")]
+    Empty,
+}
+
+/// What a machine costs: a name, or values.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum CostsOf {
+    /// One of [`cost::names`].
+    Name(String),
+    /// What `mega sim calibrate` wrote.
+    Values(Box<Costs>),
+}
+
+/// The machine.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct MachineSpec {
+    /// Its memory.
+    #[serde(with = "as_text")]
+    pub memory: Bytes,
+    /// NUMA nodes.
+    pub nodes: u8,
+    /// Processors: they set how much the kernel keeps on the processors' own lists.
+    pub cpus: u16,
+    /// The gigabyte below 4 GB is devices, as on PCs.
+    pub pc_hole: bool,
+    /// What things cost.
+    pub costs: CostsOf,
+    /// The TLB by name; none: translating costs nothing.
+    pub tlb: Option<String>,
+    /// Room for swapping.
+    #[serde(with = "as_text")]
+    pub swap: Bytes,
+    /// A split frees zero-filled base pages (Linux 6.12 and later).
+    pub split_frees: bool,
+    /// `vm.compaction_proactiveness`; 0: kcompactd only when woken (before Linux 5.9).
+    pub proactiveness: u8,
+    /// Large mappings begin at a region's start (Linux 6.7 and later).
+    pub align_mappings: bool,
+}
+
+impl Default for MachineSpec {
+    /// The development machine, with 16 GB.
+    fn default() -> Self {
+        Self {
+            memory: Bytes(16 << 30),
+            nodes: 1,
+            cpus: 2,
+            pc_hole: false,
+            costs: CostsOf::Name("development".to_string()),
+            tlb: Some("development".to_string()),
+            swap: Bytes(0),
+            split_frees: true,
+            proactiveness: 20,
+            align_mappings: true,
+        }
+    }
+}
+
+impl MachineSpec {
+    /// The machine's parts.
+    ///
+    /// # Errors
+    /// What cannot be.
+    pub fn config(&self, seed: u64) -> Result<Config, ScenarioError> {
+        let unknown = |what, name: &str, known: Vec<&str>| ScenarioError::Unknown {
+            what,
+            name: name.chars().take(64).collect(),
+            known: known.join(", "),
+        };
+        let costs = match &self.costs {
+            CostsOf::Name(name) => cost::preset(name).ok_or_else(|| unknown("costs", name, cost::names().to_vec()))?,
+            CostsOf::Values(costs) => (**costs).clone(),
+        };
+        let tlb = match &self.tlb {
+            None => None,
+            Some(name) => Some(*tlb::find(name).ok_or_else(|| unknown("TLB", name, tlb::names().collect()))?),
+        };
+        let mut layout = Layout::of_bytes(self.memory.0).with_nodes(self.nodes);
+        layout.cpus = self.cpus;
+        if self.pc_hole {
+            layout = layout.with_pc_hole();
+        }
+        let config = Config {
+            layout,
+            costs,
+            tlb,
+            seed,
+            swap_bytes: self.swap.0,
+            split_frees: self.split_frees,
+            proactiveness: self.proactiveness,
+            align_mappings: self.align_mappings,
+            ..Config::of_bytes(self.memory.0)
+        };
+        config.check()?;
+        Ok(config)
+    }
+}
+
+/// The state that memory is in before the programs begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Fragment {
+    /// At least this share of free memory is of no use for a huge page; a part of the fragmented blocks cannot be moved.
+    Unusable {
+        /// The share.
+        #[serde(with = "as_text")]
+        share: Share,
+        /// Part of the blocks with pages of the kernel's.
+        #[serde(with = "as_text", default)]
+        unmovable: Share,
+    },
+    /// The allocation-latency study's frag: 28 of 32 GB, three of four pages given back.
+    Study,
+    /// LRBHPS's (section 4.2): huge pages until there are none, this part of each unmapped.
+    Lrbhps {
+        /// The part.
+        #[serde(with = "as_text")]
+        part: Share,
+    },
+}
+
+impl Fragment {
+    fn fragmenter(self, memory: Bytes, seed: u64) -> Fragmenter {
+        match self {
+            Self::Unusable { share, unmovable } => Fragmenter::ballast(share, unmovable, seed),
+            Self::Study => Fragmenter::study(memory.0),
+            Self::Lrbhps { part } => Fragmenter::lrbhps(part, seed),
+        }
+    }
+}
+
+/// A program and when it runs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Placed {
+    /// What runs: `{"program": "gups", "mib": 4096}`.
+    pub run: Spec,
+    /// What it is called; else the program's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// When it begins.
+    #[serde(with = "as_text", default)]
+    pub starts: Duration,
+    /// Its memory goes when it is over; else it stays until the run is.
+    #[serde(default)]
+    pub exits: bool,
+}
+
+impl Placed {
+    /// This program from the beginning.
+    #[must_use]
+    pub fn new(run: Spec) -> Self {
+        Self {
+            run,
+            name: None,
+            starts: Duration::ZERO,
+            exits: false,
+        }
+    }
+}
+
+/// A run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Scenario {
+    /// The machine.
+    pub machine: MachineSpec,
+    /// Who manages memory.
+    pub system: System,
+    /// The state of memory; none: all free.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fragment: Option<Fragment>,
+    /// What runs.
+    pub programs: Vec<Placed>,
+    /// Time between the manager's scans.
+    #[serde(with = "as_text")]
+    pub interval: Duration,
+    /// Share of time for which it may hold a program up.
+    #[serde(with = "as_text")]
+    pub stall_budget: Share,
+    /// Share of a processor that it may use.
+    #[serde(with = "as_text")]
+    pub cpu_budget: Share,
+    /// Ends then, even if programs still run.
+    #[serde(with = "as_text::optional", skip_serializing_if = "Option::is_none")]
+    pub ends: Option<Duration>,
+    /// Time between two samples.
+    #[serde(with = "as_text")]
+    pub every: Duration,
+    /// Seed of the machine's own chance; programs have theirs.
+    pub seed: u64,
+}
+
+impl Default for Scenario {
+    fn default() -> Self {
+        let settings = Settings::default();
+        Self {
+            machine: MachineSpec::default(),
+            // It is the first name in the grammar.
+            system: "base".parse().expect("a system"),
+            fragment: None,
+            programs: Vec::new(),
+            interval: settings.interval,
+            stall_budget: settings.budget.stall,
+            cpu_budget: settings.budget.cpu,
+            ends: None,
+            every: Duration::from_secs(1),
+            seed: 1,
+        }
+    }
+}
+
+impl Scenario {
+    /// Reads a scenario and checks that it can be run.
+    ///
+    /// # Errors
+    /// Where the text is wrong, or what cannot be.
+    pub fn from_json(text: &str) -> Result<Self, ScenarioError> {
+        let scenario: Self = serde_json::from_str(text).map_err(|e| ScenarioError::Json(e.to_string()))?;
+        scenario.check()?;
+        Ok(scenario)
+    }
+
+    /// As JSON that reads back the same.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        // Texts and numbers only: it cannot fail.
+        serde_json::to_string_pretty(self).unwrap_or_default()
+    }
+
+    /// Whether it can be run.
+    ///
+    /// # Errors
+    /// What cannot be.
+    pub fn check(&self) -> Result<(), ScenarioError> {
+        self.machine.config(self.seed)?;
+        self.members().map(drop)
+    }
+
+    fn members(&self) -> Result<Vec<Member>, ScenarioError> {
+        if self.programs.is_empty() {
+            return Err(ScenarioError::Empty);
+        }
+        let member = |(i, placed): (usize, &Placed)| {
+            let name = placed.name.clone().unwrap_or_else(|| placed.run.name().to_string());
+            let program = placed.run.build().map_err(|source| ScenarioError::Program {
+                nth: i + 1,
+                name: name.clone(),
+                source,
+            })?;
+            Ok(Member::new(name, program, nanos(placed.starts), placed.exits))
+        };
+        self.programs.iter().enumerate().map(member).collect()
+    }
+
+    /// The machine with its memory in the state that it begins with.
+    ///
+    /// # Errors
+    /// What cannot be.
+    pub fn machine(&self) -> Result<Machine, ScenarioError> {
+        let config = self.machine.config(self.seed)?;
+        let mut machine = Machine::new(&config, self.system.fault_policy());
+        if let Some(fragment) = self.fragment {
+            let how = fragment.fragmenter(self.machine.memory, self.seed);
+            machine.physical_mut().fragment(&how);
+        }
+        Ok(machine)
+    }
+
+    /// Runs it. `observer` is told what the manager does.
+    ///
+    /// # Errors
+    /// What cannot be. A program that fails is no error: its outcome says so.
+    pub fn run(&self, observer: &mut dyn Observer) -> Result<Outcome, ScenarioError> {
+        let members = self.members()?;
+        Ok(self.run_members(self.machine()?, members, observer))
+    }
+
+    /// Runs these programs, each with its name, instead of the scenario's own: a trace, for example.
+    ///
+    /// # Errors
+    /// What cannot be.
+    pub fn run_programs(
+        &self,
+        programs: Vec<(String, Box<dyn Program<Machine>>)>,
+        observer: &mut dyn Observer,
+    ) -> Result<Outcome, ScenarioError> {
+        let members = programs
+            .into_iter()
+            .map(|(name, program)| Member::new(name, program, 0, false));
+        Ok(self.run_members(self.machine()?, members.collect(), observer))
+    }
+
+    fn run_members(&self, machine: Machine, members: Vec<Member>, observer: &mut dyn Observer) -> Outcome {
+        let mut crew = Crew::new(members, nanos(self.every));
+        let stop_ns = self.ends.map_or(u64::MAX, nanos);
+        let (machine, crew, manager) = match self.system.scan_policy() {
+            None => {
+                let mut machine = machine;
+                crew.run(&mut machine, stop_ns);
+                (machine, crew, None)
+            }
+            Some(mut policy) => {
+                let mut host = SimHost::new(machine, crew, stop_ns);
+                host.compacting = self.system.compacting();
+                let settings = Settings {
+                    interval: self.interval,
+                    budget: Budget {
+                        stall: self.stall_budget,
+                        cpu: self.cpu_budget,
+                        ..Budget::default()
+                    },
+                    ..Settings::default()
+                };
+                let control = Control::new(&mut host, policy.as_mut(), settings, observer);
+                let status = control.with_stock(self.system.stock()).run();
+                (host.machine, host.drive, Some(status))
+            }
+        };
+        let (programs, samples) = crew.finish(&machine);
+        Outcome {
+            programs,
+            samples,
+            counters: machine.counters(),
+            background: *machine.background(),
+            faults: machine.fault_latency().clone(),
+            tlb: machine.tlb_counts(),
+            manager,
+            unusable_ppm: machine.physical().unusable(crate::unit::BLOCK_ORDER).as_millionths(),
+            end_ns: machine.now_ns(),
+        }
+    }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Who wants to know nothing.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Silent;
+
+impl Observer for Silent {
+    fn event(&mut self, _: &Line) {}
+}
