@@ -65,6 +65,16 @@ impl Memory for Machine {
         }
     }
 
+    fn take_block(&mut self) -> Result<bool, MemoryError> {
+        self.take_for_kernel(self.current)
+            .map_err(|error| said(error, "alloc_pages", 0, mega_core::units::HUGE_PAGE_BYTES))
+    }
+
+    fn compact(&mut self) -> Result<(), MemoryError> {
+        self.compact_by_hand(self.current)
+            .map_err(|error| said(error, "compact_memory", 0, 0))
+    }
+
     fn fork(&mut self, child: u32) -> Result<(), MemoryError> {
         let parent = self.current;
         let made = Machine::fork(self, parent).map_err(|error| said(error, "fork", 0, 0))?;

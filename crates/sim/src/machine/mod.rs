@@ -10,6 +10,7 @@
 //! | `config` | what it is made of |
 //! | `prices` | the costs as the machine charges them |
 //! | `calls`, `remap`, `fork` | mmap, munmap, madvise; mremap; fork and exit |
+//! | `driver` | memory for a driver, compaction by hand |
 //! | `memory` | a process as programs see it |
 //! | `zap` | what unmapping does to page tables |
 //! | `promote` | base pages to a huge page and back |
@@ -26,6 +27,7 @@ mod check;
 mod config;
 mod content;
 mod counters;
+mod driver;
 mod fork;
 mod frames;
 mod look;

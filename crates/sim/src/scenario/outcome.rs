@@ -4,6 +4,7 @@ use mega_core::control::Status;
 use serde::Serialize;
 
 use crate::machine::{BackgroundTime, Counters};
+use crate::physical::ZoneFree;
 use crate::tlb;
 use crate::workload::{Latency, Results};
 
@@ -26,6 +27,8 @@ pub struct Outcome {
     pub manager: Option<Status>,
     /// Share of free memory that is of no use for a huge page at the end, in millionths.
     pub unusable_ppm: u32,
+    /// Free memory at the end, by zone and order.
+    pub zones: Vec<ZoneFree>,
     /// When it was over, in ns.
     pub end_ns: u64,
 }

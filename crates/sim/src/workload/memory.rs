@@ -118,6 +118,22 @@ pub trait Memory {
     /// The program's time in nanoseconds.
     fn now_ns(&self) -> u64;
 
+    /// Takes 2 MB of physical memory for the kernel, as a driver does (GFP_KERNEL), and keeps it. False: there is none to be had.
+    ///
+    /// # Errors
+    /// When the memory does not model it (as by default).
+    fn take_block(&mut self) -> Result<bool, MemoryError> {
+        Err(MemoryError::Unsupported("memory for a driver"))
+    }
+
+    /// Compacts all memory: a write to `/proc/sys/vm/compact_memory`.
+    ///
+    /// # Errors
+    /// When the memory does not model it (as by default).
+    fn compact(&mut self) -> Result<(), MemoryError> {
+        Err(MemoryError::Unsupported("compact_memory"))
+    }
+
     /// `fork`: `child` is the number by which its end is told.
     ///
     /// # Errors
