@@ -91,6 +91,16 @@ fn an_end_ends_it_and_memory_that_does_not_fit_kills_the_program_that_wanted_it(
 }
 
 #[test]
+fn a_long_run_keeps_a_bounded_number_of_samples() {
+    let mut long = scenario("base", vec![gups(16, 12)]);
+    long.every = Duration::from_millis(1);
+    let samples = run(&long).samples;
+    assert!((2048..=4097).contains(&samples.len()), "{}", samples.len());
+    let steps: Vec<u64> = samples.windows(2).map(|s| s[1].at_ns - s[0].at_ns).collect();
+    assert!(steps[..steps.len() - 2].iter().all(|step| *step == steps[0]), "{:?}", &steps[..9]);
+}
+
+#[test]
 fn what_is_wrong_is_named() {
     for (text, why) in [
         ("{", "line 1"),
@@ -114,6 +124,22 @@ fn what_is_wrong_is_named() {
             "program 1 (chunks)",
         ),
         (r#"{"interval": "often"}"#, "'often'"),
+        (
+            r#"{"interval": "1us", "programs": [{"run": {"program": "gups"}}]}"#,
+            "interval: 1us is less than 1ms",
+        ),
+        (
+            r#"{"cpu_budget": "0%", "programs": [{"run": {"program": "gups"}}]}"#,
+            "cpu_budget: a budget of nothing",
+        ),
+        (
+            r#"{"machine": {"swap": "2T"}, "programs": [{"run": {"program": "gups"}}]}"#,
+            "machine.swap: 2048G is more than 1T",
+        ),
+        (
+            r#"{"machine": {"memory": "1G"}, "programs": [{"run": {"program": "gups", "mib": 4096}}]}"#,
+            "program 1 (gups): it wants 4294967296 bytes",
+        ),
     ] {
         let error = Scenario::from_json(text).unwrap_err().to_string();
         assert!(error.contains(why), "{text}: {error}");

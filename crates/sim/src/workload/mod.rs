@@ -31,6 +31,7 @@ mod holes;
 mod kv;
 mod latency;
 mod memory;
+mod needs;
 pub mod pace;
 pub mod pattern;
 mod program;
