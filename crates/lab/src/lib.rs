@@ -33,6 +33,7 @@ pub mod redis;
 pub mod report;
 pub mod result;
 pub mod run;
+pub mod simulated;
 pub mod stats;
 pub mod text;
 pub mod variant;

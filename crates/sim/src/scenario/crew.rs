@@ -139,12 +139,12 @@ impl Member {
     }
 
     fn outcome(mut self, machine: &Machine) -> ProgramOutcome {
-        if self.is_over() && self.exits {
-            // Its memory is gone; what it had at its end counts.
-        } else {
+        // Where its memory is gone, what it had at its end counts.
+        if !(self.is_over() && self.exits) {
             self.note(machine);
         }
-        let end_ns = if self.is_over() { self.end_ns } else { self.last.end_ns };
+        let done = self.is_over();
+        let end_ns = if done { self.end_ns } else { self.last.end_ns };
         ProgramOutcome {
             name: self.name,
             program: self.program.name(),
@@ -153,7 +153,7 @@ impl Member {
                 State::Over(why) => why,
                 _ => None,
             },
-            done: matches!(self.state, State::Over(_)),
+            done,
             end_ns,
             ..self.last
         }
@@ -236,7 +236,9 @@ impl Crew {
 
     /// What came out: the programs, and the samples with one more at the end.
     pub fn finish(mut self, machine: &Machine) -> (Vec<ProgramOutcome>, Vec<Sample>) {
-        self.sample(machine, machine.now_ns());
+        let reached = self.members.iter().map(|member| member.end_ns);
+        let at_ns = reached.fold(machine.now_ns(), u64::max);
+        self.sample(machine, at_ns);
         let programs = self.members.into_iter().map(|member| member.outcome(machine));
         (programs.collect(), self.samples)
     }

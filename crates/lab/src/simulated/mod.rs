@@ -1,0 +1,3 @@
+//! Simulated runs in the words of the lab: the papers' experiments, sweeps, and how far the simulator is from the live machine.
+
+pub mod live;
