@@ -10,6 +10,8 @@ use super::outcome::{ProgramOutcome, Sample};
 
 /// How far one program may run ahead of another, in ns: they have processors of their own, and share physical memory.
 const TURN_NS: u64 = 1_000_000;
+/// Samples that are kept; of more, every other one is, and the time between two doubles.
+const MOST_SAMPLES: usize = 4096;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum State {
@@ -145,6 +147,7 @@ impl Member {
         let end_ns = if done { self.end_ns } else { self.last.end_ns };
         ProgramOutcome {
             name: self.name,
+            program: self.program.name(),
             results: self.program.results().clone(),
             failed: match self.state {
                 State::Over(why) => why,
@@ -219,6 +222,14 @@ impl Crew {
                 sample.huge_bytes += member.last.huge_bytes;
                 sample.waste_bytes += member.last.waste_bytes;
             }
+        }
+        if self.samples.len() == MOST_SAMPLES {
+            let mut nth = 0;
+            self.samples.retain(|_| {
+                nth += 1;
+                nth % 2 == 1
+            });
+            self.every_ns = self.every_ns.saturating_mul(2);
         }
         self.samples.push(sample);
     }

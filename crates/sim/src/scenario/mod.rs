@@ -16,7 +16,7 @@ mod system;
 mod tests;
 
 pub use outcome::{Outcome, ProgramOutcome, Sample};
-pub use system::{System, SystemError};
+pub use system::{System, SystemError, BACKDROPS};
 
 use std::time::Duration;
 
@@ -32,6 +32,7 @@ use crate::machine::{Config, ConfigError, Machine};
 use crate::physical::{Fragmenter, Layout};
 use crate::tlb;
 use crate::workload::{Program, ProgramError, Spec};
+use as_text::Text;
 use crew::{Crew, Member};
 
 /// Why a scenario cannot be run.
@@ -66,7 +67,24 @@ pub enum ScenarioError {
     /// Nothing to run.
     #[error("scenario: no programs")]
     Empty,
+    /// A field that makes no sense.
+    #[error("scenario: {field}: {why}")]
+    Field {
+        /// Which.
+        field: &'static str,
+        /// What is wrong with it.
+        why: String,
+    },
 }
+
+/// The least time between scans or samples.
+const LEAST_TIME: Duration = Duration::from_millis(1);
+/// The most room for swapping.
+const MOST_SWAP: u64 = 1 << 40;
+/// The most programs.
+const MOST_PROGRAMS: usize = 1024;
+/// A program may want so many times what the machine has: enough to run out of memory.
+const MOST_TIMES: u64 = 2;
 
 /// What a machine costs: a name, or values.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -257,6 +275,9 @@ pub struct Scenario {
     pub every: Duration,
     /// Seed of the machine's own chance; programs have theirs.
     pub seed: u64,
+    /// Tell the observer what was seen and every decision as well, so that the decisions can be replayed. Not part of what is written.
+    #[serde(skip)]
+    pub full_journal: bool,
 }
 
 impl Default for Scenario {
@@ -274,6 +295,7 @@ impl Default for Scenario {
             ends: None,
             every: Duration::from_secs(1),
             seed: 1,
+            full_journal: false,
         }
     }
 }
@@ -301,8 +323,52 @@ impl Scenario {
     /// # Errors
     /// What cannot be.
     pub fn check(&self) -> Result<(), ScenarioError> {
-        self.machine.config(self.seed)?;
+        self.check_machine()?;
+        if self.programs.len() > MOST_PROGRAMS {
+            let why = format!("{}, and the most is {MOST_PROGRAMS}", self.programs.len());
+            return Err(ScenarioError::Field { field: "programs", why });
+        }
+        let most = (self.machine.memory.0 + self.machine.swap.0).saturating_mul(MOST_TIMES);
+        for (i, placed) in self.programs.iter().enumerate() {
+            let needs = placed.run.needs_bytes();
+            if needs > most {
+                let text = format!("it wants {needs} bytes, more than {MOST_TIMES} times what the machine has");
+                return Err(ScenarioError::Program {
+                    nth: i + 1,
+                    name: placed.run.name().to_string(),
+                    source: ProgramError::Usage(text),
+                });
+            }
+        }
         self.members().map(drop)
+    }
+
+    /// Whether it can be run with programs of the caller's: see [`Scenario::run_programs`].
+    ///
+    /// # Errors
+    /// What cannot be.
+    pub fn check_machine(&self) -> Result<(), ScenarioError> {
+        self.machine.config(self.seed)?;
+        let wrong = |field, why: String| Err(ScenarioError::Field { field, why });
+        if self.machine.swap.0 > MOST_SWAP {
+            return wrong("machine.swap", format!("{} is more than 1T", self.machine.swap.show()));
+        }
+        for (field, time) in [("interval", self.interval), ("every", self.every)] {
+            if time < LEAST_TIME {
+                return wrong(field, format!("{} is less than {}", time.show(), LEAST_TIME.show()));
+            }
+        }
+        for (field, budget) in [("stall_budget", self.stall_budget), ("cpu_budget", self.cpu_budget)] {
+            if budget == Share::ZERO {
+                return wrong(field, "a budget of nothing allows nothing".to_string());
+            }
+        }
+        Ok(())
+    }
+
+    fn tlb_mhz(&self) -> u32 {
+        let preset = self.machine.tlb.as_deref().and_then(tlb::find);
+        preset.map_or(0, |preset| preset.mhz)
     }
 
     fn members(&self) -> Result<Vec<Member>, ScenarioError> {
@@ -380,6 +446,7 @@ impl Scenario {
                         cpu: self.cpu_budget,
                         ..Budget::default()
                     },
+                    full_journal: self.full_journal,
                     ..Settings::default()
                 };
                 let control = Control::new(&mut host, policy.as_mut(), settings, observer);
@@ -397,8 +464,10 @@ impl Scenario {
             background: *machine.background(),
             faults: machine.fault_latency().clone(),
             tlb: machine.tlb_counts(),
+            tlb_mhz: self.tlb_mhz(),
             manager,
             unusable_ppm: machine.physical().unusable(crate::unit::BLOCK_ORDER).as_millionths(),
+            zones: machine.physical().free_by_order(),
             end_ns,
         }
     }

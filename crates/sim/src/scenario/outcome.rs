@@ -23,6 +23,8 @@ pub struct Outcome {
     pub faults: Latency,
     /// What the TLB counted; none without one.
     pub tlb: Option<tlb::Counts>,
+    /// Cycles of that TLB's processor in a microsecond; 0 without one.
+    pub tlb_mhz: u32,
     /// The manager; none where the kernel is alone.
     pub manager: Option<Status>,
     /// Share of free memory that is of no use for a huge page at the end, in millionths.
@@ -38,6 +40,8 @@ pub struct Outcome {
 pub struct ProgramOutcome {
     /// Its name.
     pub name: String,
+    /// What it is: [`crate::workload::Program::name`].
+    pub program: &'static str,
     /// What it says itself.
     pub results: Results,
     /// It came to its end, or to an error.

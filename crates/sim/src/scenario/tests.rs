@@ -1,5 +1,5 @@
 use super::*;
-use crate::workload::{ChunksOptions, GupsOptions};
+use crate::workload::{ChunksOptions, GupsOptions, SparseOptions};
 
 fn gups(mib: u64, ms: u64) -> Placed {
     Placed::new(Spec::Gups(GupsOptions {
@@ -89,6 +89,22 @@ fn an_end_ends_it_and_memory_that_does_not_fit_kills_the_program_that_wanted_it(
 }
 
 #[test]
+fn a_long_run_keeps_a_bounded_number_of_samples() {
+    let sleeps = Placed::new(Spec::Sparse(SparseOptions {
+        mib: 16,
+        time_ns: Some(12_000_000_000),
+        ..SparseOptions::default()
+    }));
+    let mut long = scenario("base", vec![sleeps]);
+    long.every = Duration::from_millis(1);
+    let samples = run(&long).samples;
+    assert!((2048..=4097).contains(&samples.len()), "{}", samples.len());
+    let steps: Vec<u64> = samples.windows(2).map(|s| s[1].at_ns - s[0].at_ns).collect();
+    let (_, but_last) = steps.split_last().unwrap();
+    assert!(but_last.iter().all(|step| *step == 4_000_000), "{:?}", &steps[..9]);
+}
+
+#[test]
 fn what_is_wrong_is_named() {
     for (text, why) in [
         ("{", "line 1"),
@@ -112,6 +128,22 @@ fn what_is_wrong_is_named() {
             "program 1 (chunks)",
         ),
         (r#"{"interval": "often"}"#, "'often'"),
+        (
+            r#"{"interval": "1us", "programs": [{"run": {"program": "gups"}}]}"#,
+            "interval: 1us is less than 1ms",
+        ),
+        (
+            r#"{"cpu_budget": "0%", "programs": [{"run": {"program": "gups"}}]}"#,
+            "cpu_budget: a budget of nothing",
+        ),
+        (
+            r#"{"machine": {"swap": "2T"}, "programs": [{"run": {"program": "gups"}}]}"#,
+            "machine.swap: 2048G is more than 1T",
+        ),
+        (
+            r#"{"machine": {"memory": "1G"}, "programs": [{"run": {"program": "gups", "mib": 4096}}]}"#,
+            "program 1 (gups): it wants 4294967296 bytes",
+        ),
     ] {
         let error = Scenario::from_json(text).unwrap_err().to_string();
         assert!(error.contains(why), "{text}: {error}");

@@ -120,6 +120,8 @@ impl<M: Memory> Program<M> for Chunks {
                     }
                     let now = memory.now_ns();
                     self.results.mark(now, pages);
+                    let used = self.chunks.len().div_ceil(o.one_in.max(1) as usize) as u64;
+                    self.results.add("used_bytes", used * chunk_bytes);
                     self.results.begin("use", now);
                     let rng = pattern::rng(o.seed);
                     self.state = State::Visit {

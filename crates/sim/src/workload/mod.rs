@@ -35,6 +35,7 @@ mod holes;
 mod kv;
 mod latency;
 mod memory;
+mod needs;
 pub mod pace;
 pub mod pattern;
 mod program;

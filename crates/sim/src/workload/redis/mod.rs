@@ -6,7 +6,7 @@
 //!
 //! Not modelled: sockets and the kernel's work for them (a constant for each request), pipelining, several clients at once, small
 //! hashes (listpack), expiry, eviction, active defragmentation, snapshots, replication, I/O threads, jemalloc's thread cache and its metadata. A request's time is
-//! that of the server: queueing before it is the load generator's business.
+//! that of the server, with the wait for the requests before it where several are under way at once.
 
 mod decay;
 mod dict;
@@ -88,6 +88,9 @@ impl Default for RedisOptions {
     }
 }
 
+/// Keys at most: each takes the model some hundred bytes.
+const MOST_KEYS: u64 = 1 << 25;
+
 #[derive(Debug)]
 enum State {
     Load {
@@ -126,14 +129,14 @@ impl Redis {
     /// With these options.
     ///
     /// # Errors
-    /// Sizes and shares that make no sense; more than 2^31 keys; more than a million requests at once.
+    /// Sizes and shares that make no sense; more than 2^25 keys; more than a million requests at once.
     pub fn new(options: RedisOptions) -> Result<Self, ProgramError> {
         check_share("delete_share", options.delete_share)?;
         check_share("reads", options.reads)?;
         let o = options;
-        if o.keys == 0 || o.keys > 1 << 31 || o.least_bytes > o.most_bytes || o.most_bytes > 512 << 20 {
+        if o.keys == 0 || o.keys > MOST_KEYS || o.least_bytes > o.most_bytes || o.most_bytes > 512 << 20 {
             let text = format!(
-                "{} keys with values of {} to {} bytes: expected up to 2^31 keys and 512 MiB",
+                "{} keys with values of {} to {} bytes: expected up to 2^25 keys and 512 MiB",
                 o.keys, o.least_bytes, o.most_bytes
             );
             return Err(ProgramError::Usage(text));
@@ -163,8 +166,8 @@ impl Redis {
             .map_or((0, 0), |s| (s.heap.allocated_bytes(), s.heap.kept_bytes()))
     }
 
-    /// One request, timed from `began` on.
-    fn request<M: Memory>(&mut self, memory: &mut M, what: Request, i: u64, began: u64) -> Result<(), ProgramError> {
+    /// One request, timed from `began` on, or from when it was sent where several are under way. Returns the time in ns.
+    fn request<M: Memory>(&mut self, memory: &mut M, what: Request, i: u64, began: u64) -> Result<u64, ProgramError> {
         let (bytes, hash) = (self.value_bytes(i), self.options.hash);
         memory.work(self.options.request_ns);
         if let Some(server) = &mut self.server {
@@ -181,11 +184,11 @@ impl Redis {
             Request::Del => "del",
         };
         let now = memory.now_ns();
-        let sent = self.sent(began, now);
-        self.results.record(name, now - sent);
+        let took = now - self.sent(began, now);
+        self.results.record(name, took);
         self.results.operations += 1;
         self.results.mark(now, 1);
-        Ok(())
+        Ok(took)
     }
 
     /// When the request that is answered now was sent: when the answer came that made room for it.
@@ -311,7 +314,9 @@ impl<M: Memory> Program<M> for Redis {
                         below(mix(zipf.rank(random)), o.keys)
                     };
                     let read = random & 1023 < (o.reads * 1024.0) as u64;
-                    self.request(memory, if read { Request::Get } else { Request::Set }, i, began)?;
+                    let took = self.request(memory, if read { Request::Get } else { Request::Set }, i, began)?;
+                    // Of both kinds together, without those of the load.
+                    self.results.record("serve", took);
                     served += 1;
                 }
                 State::Done => return Ok(Progress::Done),
