@@ -30,6 +30,8 @@ pub struct Member {
     name: String,
     program: Box<dyn Program<Machine>>,
     starts_ns: u64,
+    /// It begins so long after this one is over.
+    after: Option<usize>,
     exits: bool,
     state: State,
     id: Option<SpaceId>,
@@ -44,6 +46,7 @@ impl Member {
             name,
             program,
             starts_ns,
+            after: None,
             exits,
             state: State::Waits,
             id: None,
@@ -52,9 +55,16 @@ impl Member {
         }
     }
 
+    /// The same, but it begins so long after that member is over.
+    #[must_use]
+    pub fn after(self, other: Option<usize>) -> Self {
+        Self { after: other, ..self }
+    }
+
     /// The moment up to which it has run.
     fn reached(&self, machine: &Machine) -> u64 {
         match self.state {
+            State::Waits if self.after.is_some() => u64::MAX,
             State::Waits => self.starts_ns,
             State::Sleeps(until) => until,
             State::Runs => self.id.map_or(self.starts_ns, |id| machine.clock_ns(id)),
@@ -72,6 +82,7 @@ impl Member {
                 return;
             }
             self.state = State::Runs;
+            self.last.counted_before = machine.counters();
         }
         let Some(id) = self.id else { return };
         machine.run_as(id);
@@ -126,6 +137,7 @@ impl Member {
                 .peak_resident_bytes
                 .max(counts.resident_pages * BASE_PAGE_BYTES),
             peak_huge_bytes: self.last.peak_huge_bytes.max(counts.huge * HUGE_PAGE_BYTES),
+            counted_before: self.last.counted_before,
             ..ProgramOutcome::default()
         };
     }
@@ -182,6 +194,7 @@ impl Crew {
     /// Runs whoever is behind, until all have reached this moment. False: they are all over.
     fn advance(&mut self, machine: &mut Machine, until_ns: u64) -> bool {
         loop {
+            self.release();
             let mut behind: Option<(u64, usize)> = None;
             let mut second = until_ns;
             for (i, member) in self.members.iter().enumerate() {
@@ -203,6 +216,19 @@ impl Crew {
                     let turn = second.max(at).saturating_add(TURN_NS).min(until_ns);
                     self.members[i].turn(machine, turn);
                 }
+            }
+        }
+    }
+
+    /// Lets those begin that waited for one that is over.
+    fn release(&mut self) {
+        for i in 0..self.members.len() {
+            let Some(other) = self.members[i].after else { continue };
+            if let Some(over) = self.members.get(other).filter(|member| member.is_over()) {
+                let from = over.end_ns;
+                let member = &mut self.members[i];
+                member.starts_ns = member.starts_ns.saturating_add(from);
+                member.after = None;
             }
         }
     }

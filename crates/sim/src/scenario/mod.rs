@@ -227,6 +227,9 @@ pub struct Placed {
     /// When it begins.
     #[serde(with = "as_text", default)]
     pub starts: Duration,
+    /// That counts from when this program is over: its place in the list, from 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<usize>,
     /// Its memory goes when it is over; else it stays until the run is.
     #[serde(default)]
     pub exits: bool,
@@ -240,6 +243,7 @@ impl Placed {
             run,
             name: None,
             starts: Duration::ZERO,
+            after: None,
             exits: false,
         }
     }
@@ -330,6 +334,15 @@ impl Scenario {
         }
         let most = (self.machine.memory.0 + self.machine.swap.0).saturating_mul(MOST_TIMES);
         for (i, placed) in self.programs.iter().enumerate() {
+            if placed
+                .after
+                .is_some_and(|other| other == i || other >= self.programs.len())
+            {
+                return Err(ScenarioError::Field {
+                    field: "programs.after",
+                    why: format!("program {} waits for one that there is not", i + 1),
+                });
+            }
             let needs = placed.run.needs_bytes();
             if needs > most {
                 let text = format!("it wants {needs} bytes, more than {MOST_TIMES} times what the machine has");
@@ -382,7 +395,7 @@ impl Scenario {
                 name: name.clone(),
                 source,
             })?;
-            Ok(Member::new(name, program, nanos(placed.starts), placed.exits))
+            Ok(Member::new(name, program, nanos(placed.starts), placed.exits).after(placed.after))
         };
         self.programs.iter().enumerate().map(member).collect()
     }

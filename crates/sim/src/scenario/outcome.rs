@@ -68,6 +68,8 @@ pub struct ProgramOutcome {
     pub stall_ns: u64,
     /// Accesses to what is not mapped.
     pub bad_accesses: u64,
+    /// What the kernel had counted when it began.
+    pub counted_before: Counters,
     /// Most memory at any sample.
     pub peak_resident_bytes: u64,
     /// Most memory in huge pages at any sample.

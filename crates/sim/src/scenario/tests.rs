@@ -89,6 +89,18 @@ fn an_end_ends_it_and_memory_that_does_not_fit_kills_the_program_that_wanted_it(
 }
 
 #[test]
+fn a_program_begins_after_another_is_over() {
+    let mut two = scenario("base", vec![gups(64, 100), gups(32, 100)]);
+    two.programs[0].after = Some(1);
+    two.programs[0].starts = Duration::from_millis(30);
+    let outcome = run(&two);
+    let [first, second] = [&outcome.programs[0], &outcome.programs[1]];
+    assert_eq!(first.start_ns, second.end_ns + 30_000_000);
+    assert!(first.counted_before.pgfault >= 8192 && second.counted_before.pgfault == 0);
+    assert!(first.done && second.done);
+}
+
+#[test]
 fn a_long_run_keeps_a_bounded_number_of_samples() {
     let sleeps = Placed::new(Spec::Sparse(SparseOptions {
         mib: 16,
@@ -131,6 +143,10 @@ fn what_is_wrong_is_named() {
         (
             r#"{"interval": "1us", "programs": [{"run": {"program": "gups"}}]}"#,
             "interval: 1us is less than 1ms",
+        ),
+        (
+            r#"{"programs": [{"run": {"program": "gups"}, "after": 1}]}"#,
+            "program 1 waits for one that there is not",
         ),
         (
             r#"{"cpu_budget": "0%", "programs": [{"run": {"program": "gups"}}]}"#,

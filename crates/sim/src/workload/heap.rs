@@ -69,7 +69,10 @@ impl Heap {
         check_mib(options.mib)?;
         check_mib(options.array_mib)?;
         if options.grow_kib == 0 || options.grow_kib % (PAGE / 1024) != 0 || options.grow_kib > 1 << 20 {
-            let text = format!("a heap that grows by {} KiB: expected pages, up to 1 GiB", options.grow_kib);
+            let text = format!(
+                "a heap that grows by {} KiB: expected pages, up to 1 GiB",
+                options.grow_kib
+            );
             return Err(ProgramError::Usage(text));
         }
         Ok(Self {

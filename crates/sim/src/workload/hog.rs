@@ -49,9 +49,7 @@ impl<M: Memory> Program<M> for Hog {
             Some(ns) => ns,
             None => {
                 self.results.begin("prepare", memory.now_ns());
-                *self
-                    .begins_ns
-                    .insert(after(memory.now_ns(), self.options.wait_ns))
+                *self.begins_ns.insert(after(memory.now_ns(), self.options.wait_ns))
             }
         };
         if memory.now_ns() < begins {

@@ -45,7 +45,11 @@ impl Spec {
             Self::Sparse(o) => share(mib(o.mib), o.share),
             Self::Compute(o) => u64::from(o.kib) << 10,
             Self::Turnover(o) => {
-                let left = if o.keep_kib < o.piece_kib { mib(o.mib) / 2 } else { mib(o.mib) };
+                let left = if o.keep_kib < o.piece_kib {
+                    mib(o.mib) / 2
+                } else {
+                    mib(o.mib)
+                };
                 let rounds = u64::from(o.rounds.min(2)).saturating_mul(mib(o.round_mib));
                 mib(o.mib).max(rounds.saturating_add(if o.rounds > 0 { left } else { 0 }))
             }

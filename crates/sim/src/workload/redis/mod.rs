@@ -142,7 +142,10 @@ impl Redis {
             return Err(ProgramError::Usage(text));
         }
         if o.in_flight > 1_000_000 || (o.in_flight > 1 && o.rate > 0) {
-            let text = format!("{} requests at once: up to 1,000,000, and not at a fixed rate", o.in_flight);
+            let text = format!(
+                "{} requests at once: up to 1,000,000, and not at a fixed rate",
+                o.in_flight
+            );
             return Err(ProgramError::Usage(text));
         }
         Ok(Self {
