@@ -157,7 +157,11 @@ mod tests {
             "the demand and its reserve are more"
         );
         demand.set("floor", "20G").unwrap();
-        assert_eq!(demand.stock(Bytes(24 << 30)), 10240, "more than the share that demand may have");
+        assert_eq!(
+            demand.stock(Bytes(24 << 30)),
+            10240,
+            "more than the share that demand may have"
+        );
     }
 
     #[test]
