@@ -201,7 +201,7 @@ fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), FolderError> {
 }
 
 /// A temporary file is its owner's alone; results made with sudo are for everybody to read.
-fn readable_by_all(file: &fs::File) -> io::Result<()> {
+pub(crate) fn readable_by_all(file: &fs::File) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     file.set_permissions(fs::Permissions::from_mode(0o644))
 }

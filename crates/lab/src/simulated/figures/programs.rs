@@ -13,11 +13,12 @@ use crate::result::{Better, Metric, Unit};
 /// The program that replays a trace.
 const REPLAY: &str = "replay";
 
-/// What all programs can measure. What two of them call by one name is there twice.
-pub(super) fn metrics() -> Vec<Metric> {
+/// What a program can measure.
+fn own_metrics(program: &str) -> Vec<Metric> {
     let time = |name: &str, label: &str| Metric::new(name, label, Unit::Ns, Better::Lower);
     let count = |name: &str, label: &str| Metric::new(name, label, Unit::Count, Better::Neither);
-    let redis = [
+    let redis = || [
+        time("delete_ns", "time to delete"),
         time("read_ns", "read time"),
         time("set_mean_ns", "set mean"),
         time("set_p50_ns", "set p50"),
@@ -28,12 +29,27 @@ pub(super) fn metrics() -> Vec<Metric> {
         time("del_mean_ns", "del mean"),
         count("deleted", "keys deleted"),
     ];
-    let replay = [
+    let replay = || [
         count("left_out", "accesses of the trace to what it never mapped"),
         count("unsupported", "calls of the trace that are not modelled"),
     ];
-    let builtin = NAMES.iter().filter_map(|name| metrics_of(name)).flatten();
-    let all = builtin.chain(latency_metrics()).chain(redis).chain(replay);
+    let common = || {
+        [
+            Metric::new("ops_per_s", "operations/s", Unit::PerSecond, Better::Higher),
+            time("elapsed_ns", "run time"),
+        ]
+        .into_iter()
+    };
+    match program {
+        "redis" => common().chain(latency_metrics()).chain(redis()).collect(),
+        REPLAY => common().chain(replay()).collect(),
+        name => metrics_of(name).unwrap_or_default(),
+    }
+}
+
+/// What all programs can measure. What two of them call by one name is there twice.
+pub(super) fn metrics() -> Vec<Metric> {
+    let all = NAMES.iter().copied().chain([REPLAY]).flat_map(own_metrics);
     all.map(|metric| Metric { main: false, ..metric }).collect()
 }
 
@@ -60,6 +76,14 @@ pub fn main_metrics(programs: &[&str]) -> Vec<String> {
     add("peak_rss_bytes");
     add("peak_huge_bytes");
     main
+}
+
+/// Whether runs of these programs can have this metric. What is no program's own all have.
+#[must_use]
+pub fn is_metric_of(metric: &str, of: &[&str]) -> bool {
+    let own = |program: &str| own_metrics(program).iter().any(|own| own.name == metric);
+    let all = NAMES.iter().copied().chain([REPLAY]);
+    of.iter().any(|program| own(program)) || !all.into_iter().any(own)
 }
 
 /// Nanoseconds of the phases that are wanted.
