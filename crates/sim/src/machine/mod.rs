@@ -142,6 +142,8 @@ pub struct Machine {
     align_mappings: bool,
     /// What the operation under way has cost so far, in ps; whoever began it takes it and charges someone.
     pub(crate) bill_ps: u64,
+    /// Part of the bill of the collapse under way that came before it took the mmap lock: until it had a block.
+    unlocked_ps: u64,
     /// The latest moment that any process has reached, in ps.
     now_ps: u64,
     /// When background work is due, in ps.
@@ -200,6 +202,7 @@ impl Machine {
             split_frees: config.split_frees,
             align_mappings: config.align_mappings,
             bill_ps: 0,
+            unlocked_ps: 0,
             now_ps: 0,
             next_event_ps: policy_due_ps.min(proactive_due_ps),
             policy_due_ps,
@@ -281,12 +284,12 @@ impl Machine {
     #[inline(never)]
     fn look_closely(&mut self, id: SpaceId, page: Page, write: bool) {
         let Some(space) = self.spaces.get_mut(id) else { return };
-        if let Some((region, until)) = space.blocked {
+        if let Some((region, from, until)) = space.blocked {
             if space.clock_ps >= until {
                 space.blocked = None;
                 self.blocked -= 1;
                 self.careful = self.content.is_some() || self.blocked > 0;
-            } else if region == page.region() {
+            } else if region == page.region() && space.clock_ps >= from {
                 space.counts.stall_ns += (until - space.clock_ps) / 1000;
                 space.clock_ps = until;
             }
@@ -364,13 +367,24 @@ impl Machine {
         self.bill_ps = self.bill_ps.saturating_add(ps);
     }
 
+    /// The process's region is under a collapse that cost so much from `from_ps` on: it is blocked, and its mmap lock is held, from when there was a
+    /// block (`collapse_huge_page` lets go of the lock while it allocates).
+    pub(crate) fn block_collapse(&mut self, id: SpaceId, region: Region, from_ps: u64, bill_ps: u64) {
+        let unlocked = std::mem::take(&mut self.unlocked_ps).min(bill_ps);
+        self.block(id, Some(region), from_ps.saturating_add(unlocked), bill_ps - unlocked);
+    }
+
     /// The process's region is under work for so long from `from_ps` on, and its mmap lock is held.
     pub(crate) fn block(&mut self, id: SpaceId, region: Option<Region>, from_ps: u64, for_ps: u64) {
         let Some(space) = self.spaces.get_mut(id) else { return };
         let until = from_ps.saturating_add(for_ps);
+        // Who holds it still goes on holding it.
+        if space.locked_until_ps <= from_ps {
+            space.locked_from_ps = from_ps;
+        }
         space.locked_until_ps = space.locked_until_ps.max(until);
         if let Some(region) = region {
-            if space.blocked.replace((region, until)).is_none() {
+            if space.blocked.replace((region, from_ps, until)).is_none() {
                 self.blocked += 1;
             }
             self.careful = true;
