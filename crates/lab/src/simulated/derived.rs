@@ -6,7 +6,7 @@ use mega_core::units::HUGE_PAGE_BYTES;
 use mega_sim::machine::Counters;
 use mega_sim::scenario::{Outcome as SimOutcome, Sample};
 use mega_sim::unit::{BLOCK_ORDER, MAX_ORDER};
-use mega_sim::workload::{Latency, Phase};
+use mega_sim::workload::Phase;
 
 use super::experiment::SPEEDUP;
 use crate::result::{Better, Metric, Run, Unit};
@@ -163,7 +163,7 @@ fn latencies(outcome: &SimOutcome, run: &Run, values: &mut Vec<(&'static str, f6
     ] {
         values.extend(quantile(name, wanted).map(|ns| (metric, ns)));
     }
-    let latency = |name: &str| -> Option<&Latency> { outcome.programs.iter().find_map(|p| p.results.latency(name)) };
+    let latency = |name: &str| outcome.programs.iter().find_map(|p| p.results.latency(name));
     if let Some(read) = latency("read") {
         values.push(("read_min_ns", read.quantile_ns(0) as f64));
     }

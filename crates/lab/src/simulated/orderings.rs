@@ -147,7 +147,7 @@ fn compared(record: &Record, paper: &str) -> Vec<Compared> {
         let mut by_metric: BTreeMap<&str, Vec<&Published>> = BTreeMap::new();
         for one in record.published.iter().filter(of_case) {
             if one.variant.is_some() {
-                by_metric.entry(&one.metric).or_default().push(one);
+                by_metric.entry(one.metric.as_str()).or_default().push(one);
             }
         }
         for (metric, figures) in by_metric {
@@ -225,7 +225,8 @@ impl Orderings {
                     papers.len() - 1
                 });
             let (_, orders, ties) = &mut papers[at];
-            if one.tie { ties } else { orders }.add(one.reproduced);
+            let share = if one.tie { ties } else { orders };
+            share.add(one.reproduced);
         }
         papers
     }
