@@ -57,8 +57,18 @@ pub fn metrics() -> Vec<Metric> {
     let time = |name: &str, label: &str| Metric::new(name, label, Unit::Ns, Better::Neither);
     let own = vec![
         Metric::new("swapped_bytes", "swapped out", Unit::Bytes, Better::Lower),
-        Metric::new("unusable_share", "free memory of no use for huge pages", Unit::Share, Better::Lower),
-        Metric::new("waited_ns", "time that programs waited for others' work", Unit::Ns, Better::Lower),
+        Metric::new(
+            "unusable_share",
+            "free memory of no use for huge pages",
+            Unit::Share,
+            Better::Lower,
+        ),
+        Metric::new(
+            "waited_ns",
+            "time that programs waited for others' work",
+            Unit::Ns,
+            Better::Lower,
+        ),
         count("bad_accesses", "accesses to what is not mapped"),
         time("reservations_cpu_ns", "processor time of work on reservations"),
         time("prezero_cpu_ns", "processor time of zeroing free memory"),
@@ -69,7 +79,12 @@ pub fn metrics() -> Vec<Metric> {
         Metric::new("tlb_walks", "page walks", Unit::Count, Better::Lower),
         Metric::new("tlb_walk_share", "translations that walk", Unit::Share, Better::Lower),
         Metric::new("tlb_walk_cycles", "cycles of page walks", Unit::Count, Better::Lower),
-        Metric::new("tlb_walk_cycles_share", "time in page walks", Unit::Share, Better::Lower),
+        Metric::new(
+            "tlb_walk_cycles_share",
+            "time in page walks",
+            Unit::Share,
+            Better::Lower,
+        ),
     ];
     let never = ["pss_bytes", "manager_rss_bytes"];
     let all = programs::metrics()

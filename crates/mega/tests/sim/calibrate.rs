@@ -22,17 +22,36 @@ fn costs_are_measured_kept_and_used() {
     let costs = Costs::from_json(&std::fs::read_to_string(&file).unwrap()).unwrap();
     assert!(costs.fault_entry_ns > 50 && costs.kernel.contains('.'), "{costs:?}");
     let shown = costs.fault_entry_ns.to_string();
-    let row = text.lines().find(|line| line.trim_start().starts_with("fault_entry ")).unwrap();
+    let row = text
+        .lines()
+        .find(|line| line.trim_start().starts_with("fault_entry "))
+        .unwrap();
     assert!(row.contains(&shown), "{row}");
 
     let output = folder.path().join("out");
     let args = [
-        "run", "--workload", "touch", "--set", "mib=16", "--memory", "128M", "--system", "base", "-q", "--costs", path, "-o",
+        "run",
+        "--workload",
+        "touch",
+        "--set",
+        "mib=16",
+        "--memory",
+        "128M",
+        "--system",
+        "base",
+        "-q",
+        "--costs",
+        path,
+        "-o",
         output.to_str().unwrap(),
     ];
     sim(&args).done();
     let record = result(&output).1;
-    assert!(record.machine.system.contains(&costs.machine), "{}", record.machine.system);
+    assert!(
+        record.machine.system.contains(&costs.machine),
+        "{}",
+        record.machine.system
+    );
     let mean = record.values(0, 0, "fault_mean_ns")[0].1 as u64;
     assert!(mean >= costs.fault_entry_ns, "{mean}");
 

@@ -65,9 +65,15 @@ fn scenarios_that_make_no_sense() {
             r#"{"programs": [{"run": {"program": "sparse", "mib": 134217728, "share": 0.9}}]}"#.to_string(),
             &["program 1 (sparse)"],
         ),
-        (r#"{"system": "magic", "programs": []}"#.to_string(), &["magic", "there are base"]),
+        (
+            r#"{"system": "magic", "programs": []}"#.to_string(),
+            &["magic", "there are base"],
+        ),
         (r#"{"interval": "0s", "programs": []}"#.to_string(), &["interval"]),
-        (r#"{"fragment": {"unusable": {"share": "200%"}}}"#.to_string(), &["200%"]),
+        (
+            r#"{"fragment": {"unusable": {"share": "200%"}}}"#.to_string(),
+            &["200%"],
+        ),
         (" ".repeat(5 << 20), &["more than 4 MB"]),
     ] {
         fs::write(&file, text).unwrap();
@@ -105,7 +111,15 @@ fn options_that_make_no_sense() {
     sim(&["run", "--workload", "gups", "--costs", "/no/such/costs"]).one_line(1, &["/no/such/costs"]);
     // Memory that is too small for a program that may be tried: it is killed, and that is said.
     let folder = tempfile::tempdir().unwrap();
-    let tight = ["--set", "mib=100", "--system", "base", "-q", "-o", folder.path().to_str().unwrap()];
+    let tight = [
+        "--set",
+        "mib=100",
+        "--system",
+        "base",
+        "-q",
+        "-o",
+        folder.path().to_str().unwrap(),
+    ];
     run(&tight).one_line(1, &["no run came to its end", "out of memory"]);
 }
 
@@ -131,10 +145,17 @@ fn sweeps_that_make_no_sense() {
         (lists(r#""base""#, touch, r#", "memory": ["0"]"#), &["touch, base, 0"]),
         (lists(r#""base""#, touch, r#", "memory": ["much"]"#), &["memory[0]"]),
         (
-            lists(r#""base","linux","mega""#, touch, &format!(r#", "seeds": [{}]"#, seeds.join(","))),
+            lists(
+                r#""base","linux","mega""#,
+                touch,
+                &format!(r#", "seeds": [{}]"#, seeds.join(",")),
+            ),
             &["more than 1000000 points"],
         ),
-        (lists(r#""base""#, touch, r#", "parameters": {"t": ["1"]}"#), &["parameters.t", "no system takes it"]),
+        (
+            lists(r#""base""#, touch, r#", "parameters": {"t": ["1"]}"#),
+            &["parameters.t", "no system takes it"],
+        ),
     ] {
         fs::write(&file, text).unwrap();
         let ended = bounded(&["sweep", path, "-o", folder.path().join("out").to_str().unwrap()]);

@@ -32,38 +32,64 @@ fn shards_and_a_killed_sweep_leave_the_same_bytes_as_a_whole_one() {
     let at = |name: &str| folder.path().join(name);
     let table = |name: &str| fs::read_to_string(at(name).join("points.csv")).unwrap();
     let whole = sweep(folder.path(), &["-o", at("whole").to_str().unwrap()]).done();
-    assert!(whole.stdout().contains(&format!("{POINTS} of {POINTS} points: ")), "{}", whole.stdout());
+    assert!(
+        whole.stdout().contains(&format!("{POINTS} of {POINTS} points: ")),
+        "{}",
+        whole.stdout()
+    );
     assert!(whole.stdout().contains("report: ") && at("whole").join("report.html").is_file());
     let expected = table("whole");
     assert_eq!(expected.lines().count(), POINTS + 1);
     let header = expected.lines().next().unwrap();
-    assert!(header.starts_with("point,workload,memory_bytes,fragment,seed,system,failed,"), "{header}");
+    assert!(
+        header.starts_with("point,workload,memory_bytes,fragment,seed,system,failed,"),
+        "{header}"
+    );
     assert!(header.split(',').any(|name| name == "ops_per_s"));
 
     for shard in ["2/3", "3/3", "1/3"] {
-        sweep(folder.path(), &["-q", "-o", at("shards").to_str().unwrap(), "--shard", shard]).done();
+        sweep(
+            folder.path(),
+            &["-q", "-o", at("shards").to_str().unwrap(), "--shard", shard],
+        )
+        .done();
     }
     let shards = (1..=3).map(|i| fs::read_to_string(at("shards").join(format!("points-{i}-of-3.csv"))).unwrap());
-    let mut lines: Vec<String> = shards.flat_map(|text| text.lines().skip(1).map(str::to_string).collect::<Vec<_>>()).collect();
+    let mut lines: Vec<String> = shards
+        .flat_map(|text| text.lines().skip(1).map(str::to_string).collect::<Vec<_>>())
+        .collect();
     lines.sort_by_key(|line| line.split(',').next().unwrap().parse::<usize>().unwrap());
     assert!(expected.lines().skip(1).eq(lines.iter().map(String::as_str)));
     let joined = sweep(folder.path(), &["-o", at("shards").to_str().unwrap()]).done();
-    assert!(joined.stderr().contains(&format!("{POINTS} of {POINTS} points are done already")));
+    assert!(joined
+        .stderr()
+        .contains(&format!("{POINTS} of {POINTS} points are done already")));
     assert!(table("shards") == expected);
 
     // Stopped, killed, and brought to its end.
     let killed = at("killed");
     for (signal, after) in [(Signal::INT, 3), (Signal::KILL, 8)] {
         let file = folder.path().join("sweep.json");
-        let mut child = command(&["sweep", file.to_str().unwrap(), "-q", "--threads", "1", "-o", killed.to_str().unwrap()])
-            .stdout(std::process::Stdio::null())
-            .stderr(std::process::Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut child = command(&[
+            "sweep",
+            file.to_str().unwrap(),
+            "-q",
+            "--threads",
+            "1",
+            "-o",
+            killed.to_str().unwrap(),
+        ])
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
         let results = killed.join("results.jsonl");
         let end = Instant::now() + Duration::from_secs(60);
         while fs::read_to_string(&results).map_or(0, |text| text.lines().count()) <= after {
-            assert!(Instant::now() < end && child.try_wait().unwrap().is_none(), "it ended before it was stopped");
+            assert!(
+                Instant::now() < end && child.try_wait().unwrap().is_none(),
+                "it ended before it was stopped"
+            );
             std::thread::sleep(Duration::from_millis(2));
         }
         kill_process(Pid::from_child(&child), signal).unwrap();
@@ -71,7 +97,10 @@ fn shards_and_a_killed_sweep_leave_the_same_bytes_as_a_whole_one() {
         if signal == Signal::INT {
             let said = String::from_utf8_lossy(&ended.stderr).into_owned();
             assert_eq!(ended.status.code(), Some(1), "{said}");
-            assert!(said.contains("stopped after") && said.contains("the same command goes on"), "{said}");
+            assert!(
+                said.contains("stopped after") && said.contains("the same command goes on"),
+                "{said}"
+            );
             assert!(killed.join("points.csv").is_file() && !killed.join("report.html").exists());
         }
     }
@@ -87,7 +116,11 @@ fn a_changed_file_is_refused_and_anew_begins_anew() {
     let out = folder.path().join("out");
     let run = |text: &str, more: &[&str]| {
         fs::write(&file, text).unwrap();
-        sim(&[&["sweep", file.to_str().unwrap(), "-q", "-o", out.to_str().unwrap()], more].concat())
+        sim(&[
+            &["sweep", file.to_str().unwrap(), "-q", "-o", out.to_str().unwrap()],
+            more,
+        ]
+        .concat())
     };
     let small = r#"{"systems": ["base"], "workloads": [{"program": "touch", "mib": 8}], "memory": ["64M"]}"#;
     run(small, &[]).done();
@@ -99,7 +132,11 @@ fn a_changed_file_is_refused_and_anew_begins_anew() {
     let text = fs::read_to_string(&results).unwrap();
     fs::write(&results, &text[..text.len() - 10]).unwrap();
     let ended = sim(&["sweep", file.to_str().unwrap(), "-o", out.to_str().unwrap()]).done();
-    assert!(ended.stderr().contains("was not written to its end: dropped"), "{}", ended.stderr());
+    assert!(
+        ended.stderr().contains("was not written to its end: dropped"),
+        "{}",
+        ended.stderr()
+    );
     assert_eq!(fs::read_to_string(&results).unwrap(), text);
 }
 

@@ -203,7 +203,8 @@ fn details(out: &mut String, record: &Record) {
 
 /// How the figures came about, behind the number of runs.
 fn how_to_read(record: &Record) -> String {
-    let simulated = "The machine is simulated: times are those of its own clock, and the same seed gives the same figures.";
+    let simulated =
+        "The machine is simulated: times are those of its own clock, and the same seed gives the same figures.";
     if record.is_exact() {
         return format!(". {simulated} Ratios are to the first variant.");
     }
@@ -243,7 +244,10 @@ fn facts(record: &Record) -> Vec<(String, String)> {
         ("mega".into(), format!("{}{commit}", settings.version)),
         ("Rounds".into(), settings.rounds.to_string()),
         ("Seed".into(), settings.seed.to_string()),
-        ("Program".into(), if machine.is_simulated() { String::new() } else { cpu }),
+        (
+            "Program".into(),
+            if machine.is_simulated() { String::new() } else { cpu },
+        ),
         ("Took".into(), duration_text(settings.seconds)),
     ];
     let knobs = |knobs: &std::collections::BTreeMap<String, String>| -> String {

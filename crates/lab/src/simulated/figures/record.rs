@@ -8,9 +8,7 @@ use mega_sim::scenario::{CostsOf, Fragment, MachineSpec, System};
 use mega_sim::{cost, tlb};
 
 use super::metrics;
-use crate::result::{
-    About, Case, Machine, Metric, Published, Record, Run, Settings, VariantInfo, SCHEMA, SIMULATED,
-};
+use crate::result::{About, Case, Machine, Metric, Published, Record, Run, Settings, VariantInfo, SCHEMA, SIMULATED};
 
 /// The simulated machine, for the record.
 #[must_use]

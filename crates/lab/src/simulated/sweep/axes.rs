@@ -98,7 +98,12 @@ pub(super) fn workloads(values: &[Value]) -> Result<Vec<Workload>, SweepError> {
                     Ok((placed, has_seed))
                 };
                 Workload {
-                    placed: together.programs.iter().enumerate().map(one).collect::<Result<_, _>>()?,
+                    placed: together
+                        .programs
+                        .iter()
+                        .enumerate()
+                        .map(one)
+                        .collect::<Result<_, _>>()?,
                     name: together.name,
                 }
             }

@@ -102,7 +102,11 @@ mod tests {
             }
             Ok::<(), Infallible>(())
         };
-        let work = |i| if i == 2 { panic!("two") };
+        let work = |i| {
+            if i == 2 {
+                panic!("two")
+            }
+        };
         each(0..1_000_000, 2, &stop, work, told).unwrap();
         assert!((5..2000).contains(&begun), "{begun}");
         let never = AtomicBool::new(false);

@@ -24,8 +24,14 @@ const MEASURED: &[(&str, &[&str])] = &[
     ("zero_huge_ns", &["base fault", "huge fault"]),
     ("zero_huge_bulk_ns", &["base fault", "huge fault"]),
     ("copy_base_ns", &["copy-on-write fault"]),
-    ("collapse_overhead_ns", &["collapse, 512 pages mapped", "collapse, 10 pages mapped"]),
-    ("collapse_page_ns", &["collapse, 512 pages mapped", "collapse, 10 pages mapped"]),
+    (
+        "collapse_overhead_ns",
+        &["collapse, 512 pages mapped", "collapse, 10 pages mapped"],
+    ),
+    (
+        "collapse_page_ns",
+        &["collapse, 512 pages mapped", "collapse, 10 pages mapped"],
+    ),
     ("split_ns", &["split"]),
     ("shootdown_ns", &["giving back one page, another CPU in this process"]),
     ("syscall_ns", &["system call"]),
@@ -100,7 +106,12 @@ fn as_text(found: &Calibration) -> String {
             Some([first, ..]) => (*first).to_string(),
             _ => "the default".to_string(),
         };
-        table.add_row([name.trim_end_matches("_ns").to_string(), ns.to_string(), default_ns.to_string(), from]);
+        table.add_row([
+            name.trim_end_matches("_ns").to_string(),
+            ns.to_string(),
+            default_ns.to_string(),
+            from,
+        ]);
     }
     for column in [1, 2] {
         if let Some(column) = table.column_mut(column) {
@@ -108,11 +119,17 @@ fn as_text(found: &Calibration) -> String {
         }
     }
     let mut text = format!("{}, Linux {}\n", found.costs.machine, found.costs.kernel);
-    text += &table.lines().map(|line| line.trim_end().to_string() + "\n").collect::<String>();
+    text += &table
+        .lines()
+        .map(|line| line.trim_end().to_string() + "\n")
+        .collect::<String>();
     for sample in &found.samples {
         let (low, high) = (sample.p25, sample.p75);
         if high > 1.5 * low {
-            sources.push(format!("{}: from {low:.0} to {high:.0} in the middle half", sample.what));
+            sources.push(format!(
+                "{}: from {low:.0} to {high:.0} in the middle half",
+                sample.what
+            ));
         }
     }
     if !sources.is_empty() {
@@ -153,8 +170,15 @@ mod tests {
         assert!(row("fault_entry ").contains("1120") && row("fault_entry ").contains("base fault"));
         assert!(row("split ").ends_with("split") && row("migrate_page").ends_with("the default"));
         assert!(row("syscall").ends_with("the default"), "it was not measured here");
-        assert!(text.contains("split: from 10 to 40") && text.contains("one CPU only"), "{text}");
-        assert!(text.lines().all(|line| line.chars().count() <= 80 || line.contains("Linux")), "{text}");
+        assert!(
+            text.contains("split: from 10 to 40") && text.contains("one CPU only"),
+            "{text}"
+        );
+        assert!(
+            text.lines()
+                .all(|line| line.chars().count() <= 80 || line.contains("Linux")),
+            "{text}"
+        );
         let json: serde_json::Value = serde_json::from_str(&as_json(&calibration(&["split"]))).unwrap();
         let costs = json["costs"].as_array().unwrap();
         assert_eq!(costs.len(), Costs::default().values().len());
@@ -166,7 +190,10 @@ mod tests {
     #[test]
     fn what_is_said_to_be_measured_is_a_cost() {
         for (name, _) in MEASURED {
-            assert!(Costs::default().values().iter().any(|(known, _)| known == name), "{name}");
+            assert!(
+                Costs::default().values().iter().any(|(known, _)| known == name),
+                "{name}"
+            );
         }
     }
 }

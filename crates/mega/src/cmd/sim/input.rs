@@ -93,7 +93,11 @@ pub fn trace(path: &Path, process: Option<u32>, keep_times: bool) -> Result<Box<
         map_unknown,
         keep_times,
     };
-    let is_valgrind = |text: &[u8]| ["==", "I  ", " L ", " S ", " M "].iter().any(|mark| text.starts_with(mark.as_bytes()));
+    let is_valgrind = |text: &[u8]| {
+        ["==", "I  ", " L ", " S ", " M "]
+            .iter()
+            .any(|mark| text.starts_with(mark.as_bytes()))
+    };
     if first.starts_with(b"MEGATRACE") {
         let reader = Reader::new(file).with_context(name)?;
         return Ok(Box::new(Replay::new(reader, options(false))));
@@ -127,7 +131,10 @@ mod tests {
             (&store["share"], &store["value_bytes"], &store["dense_mib"]),
             (&0.25.into(), &4096.into(), &64.into())
         );
-        assert_eq!(set("gups", &["updates=5", "updates=null"]).unwrap()["updates"], Value::Null);
+        assert_eq!(
+            set("gups", &["updates=5", "updates=null"]).unwrap()["updates"],
+            Value::Null
+        );
     }
 
     #[test]

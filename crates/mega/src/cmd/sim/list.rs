@@ -24,8 +24,14 @@ const GRAMMAR: &[(&str, &str)] = &[
     ("NAME", "what decides at faults, or what scans on base pages"),
     ("NAME:key=value:key=value", "with parameters"),
     ("FAULT+SCAN", "both; parameters follow the part that they belong to"),
-    ("SCAN:compact=PLANNER/key=value", "who keeps a stock of free blocks, by the kernel's own compaction; off: nobody"),
-    ("SCAN:compact=chosen/PLANNER", "the same, and the planner chooses the blocks (mega.ko)"),
+    (
+        "SCAN:compact=PLANNER/key=value",
+        "who keeps a stock of free blocks, by the kernel's own compaction; off: nobody",
+    ),
+    (
+        "SCAN:compact=chosen/PLANNER",
+        "the same, and the planner chooses the blocks (mega.ko)",
+    ),
 ];
 
 /// Lists it.
@@ -40,7 +46,9 @@ pub fn run(args: &SimListArgs) -> Result<()> {
 }
 
 fn about(workload: &str) -> &'static str {
-    LIST.iter().find(|entry| entry.name == workload).map_or(REDIS, |entry| entry.help)
+    LIST.iter()
+        .find(|entry| entry.name == workload)
+        .map_or(REDIS, |entry| entry.help)
 }
 
 /// The options of a workload with their defaults.
@@ -62,10 +70,13 @@ fn parts() -> Vec<(&'static str, String, &'static str, Vec<Param>)> {
         let settings: Vec<String> = settings.iter().map(|(key, value)| format!("{key}={value}")).collect();
         (*name, format!("linux:{}", settings.join(":")), "fault", Vec::new())
     });
-    let scans = POLICIES.iter().filter(|(name, _)| *name != "base").map(|(name, about)| {
-        let params = policy::by_name(name).map_or(Vec::new(), |policy| policy.params());
-        (*name, (*about).to_string(), "scan", params)
-    });
+    let scans = POLICIES
+        .iter()
+        .filter(|(name, _)| *name != "base")
+        .map(|(name, about)| {
+            let params = policy::by_name(name).map_or(Vec::new(), |policy| policy.params());
+            (*name, (*about).to_string(), "scan", params)
+        });
     faults.chain(backdrops).chain(scans).collect()
 }
 
@@ -97,11 +108,18 @@ fn as_json() -> String {
             json!({"name": preset.name, "about": preset.about, "mhz": preset.mhz, "nested": preset.nested.is_some(), "sources": sources})
         })
         .collect();
-    let aliases: serde_json::Map<String, Value> =
-        ALIASES.iter().map(|(alias, of)| ((*alias).to_string(), (*of).into())).collect();
-    let sources: serde_json::Map<String, Value> =
-        Costs::sources().into_iter().map(|(cost, source)| (cost.to_string(), source.into())).collect();
-    let grammar: Vec<_> = GRAMMAR.iter().map(|(form, meaning)| json!({"form": form, "meaning": meaning})).collect();
+    let aliases: serde_json::Map<String, Value> = ALIASES
+        .iter()
+        .map(|(alias, of)| ((*alias).to_string(), (*of).into()))
+        .collect();
+    let sources: serde_json::Map<String, Value> = Costs::sources()
+        .into_iter()
+        .map(|(cost, source)| (cost.to_string(), source.into()))
+        .collect();
+    let grammar: Vec<_> = GRAMMAR
+        .iter()
+        .map(|(form, meaning)| json!({"form": form, "meaning": meaning}))
+        .collect();
     json!({
         "schema": 1, "kind": "simulator", "workloads": workloads, "systems": systems, "system_grammar": grammar,
         "machines": machines, "default_cost_sources": sources, "tlbs": tlbs, "tlb_aliases": aliases,
@@ -135,7 +153,10 @@ fn as_text() -> String {
         }
     }
     line("", "");
-    line("", "Machines (--machine: costs and TLB; what a paper does not say is the development machine's):");
+    line(
+        "",
+        "Machines (--machine: costs and TLB; what a paper does not say is the development machine's):",
+    );
     for name in cost::names() {
         let costs = cost::preset(name).map_or(String::new(), |costs| costs.machine);
         let preset = tlb::find(name).map_or("none", |preset| preset.name);
@@ -170,6 +191,9 @@ mod tests {
         assert_eq!(json["workloads"].as_array().unwrap().len(), NAMES.len());
         assert_eq!(json["workloads"][0]["options"]["mib"], 1024);
         assert!(json["tlbs"][0]["sources"]["mhz"].is_string());
-        assert!(json["default_cost_sources"]["split_ns"].as_str().unwrap().contains("FACTS"));
+        assert!(json["default_cost_sources"]["split_ns"]
+            .as_str()
+            .unwrap()
+            .contains("FACTS"));
     }
 }

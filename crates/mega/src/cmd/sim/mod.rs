@@ -2,8 +2,8 @@
 
 mod calibrate;
 mod input;
-mod list;
 mod lines;
+mod list;
 mod run;
 mod sweep;
 

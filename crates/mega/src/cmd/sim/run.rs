@@ -85,7 +85,8 @@ fn asked(args: &SimRunArgs) -> Result<Asked> {
     let (mut scenario, name) = match (&args.scenario, &args.workload, &args.trace) {
         (Some(path), ..) => {
             let text = input::read(path)?;
-            let scenario = Scenario::from_json(&text).map_err(|e| Failure::usage(format!("{}: {e}", path.display())))?;
+            let scenario =
+                Scenario::from_json(&text).map_err(|e| Failure::usage(format!("{}: {e}", path.display())))?;
             (scenario, stem(path))
         }
         (_, Some(workload), _) => {

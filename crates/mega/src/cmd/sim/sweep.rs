@@ -77,8 +77,14 @@ fn list(sweep: &Sweep, args: &SimSweepArgs) -> Result<()> {
     let ours = || (0..sweep.len()).filter(|index| args.shard.has(*index));
     let mut out = std::io::stdout().lock();
     if args.json {
-        let points: Vec<_> = ours().map(|index| json!({"point": index, "label": sweep.label(sweep.point(index))})).collect();
-        writeln!(out, "{}", json!({"schema": 1, "kind": "sweep-points", "of": sweep.len(), "points": points}))?;
+        let points: Vec<_> = ours()
+            .map(|index| json!({"point": index, "label": sweep.label(sweep.point(index))}))
+            .collect();
+        writeln!(
+            out,
+            "{}",
+            json!({"schema": 1, "kind": "sweep-points", "of": sweep.len(), "points": points})
+        )?;
         return Ok(());
     }
     for index in ours() {
@@ -91,7 +97,10 @@ fn tell(lines: &mut Lines, progress: &Progress<'_>, options: &Options) {
     let folder = options.folder.display();
     match progress {
         Progress::Resumes { done: 0, of } => {
-            lines.say(&format!("{of} points, {} at once; results in {folder}", options.threads));
+            lines.say(&format!(
+                "{of} points, {} at once; results in {folder}",
+                options.threads
+            ));
         }
         Progress::Resumes { done, of } => lines.say(&format!("{done} of {of} points are done already in {folder}")),
         Progress::Notice(text) => lines.say(&format!("mega: {text}")),
