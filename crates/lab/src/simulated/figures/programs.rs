@@ -204,6 +204,9 @@ pub(super) fn result(program: &ProgramOutcome) -> Value {
     for (name, value) in &results.measures {
         metrics.insert((*name).to_string(), json!(*value as f64));
     }
+    if program.program == "kv" {
+        metrics.entry("given_back_bytes").or_insert(json!(0.0));
+    }
     let latencies = latencies(program.program, results);
     let latency: Map<String, Value> = latencies
         .iter()
@@ -229,7 +232,10 @@ fn latencies(program: &str, results: &Results) -> Vec<(&'static str, Latency)> {
         "churn" => {
             // A round that was not ended has fewer phases.
             let rounds = results.phases.chunks_exact(3);
-            all.push(("round", of(&mut rounds.map(|round| round.iter().map(took).sum()))));
+            all.push((
+                "round",
+                of(&mut rounds.map(|round| round.iter().map(took).sum::<u64>())),
+            ));
         }
         "store" => {
             // The live one has the touches while it serves among them.

@@ -37,7 +37,7 @@ pub fn machine(spec: &MachineSpec) -> Machine {
 pub fn variant(system: &System) -> VariantInfo {
     let about = |table: &[(&str, &'static str)], name: &str| {
         let found = table.iter().find(|(known, _)| *known == name);
-        found.map_or("", |(_, about)| about)
+        found.map_or("", |(_, about)| *about)
     };
     let fault = system.fault_policy();
     let mut text = about(FAULT_POLICIES, fault.name()).to_string();

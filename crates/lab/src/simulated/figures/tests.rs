@@ -83,7 +83,7 @@ fn figures_are_those_of_the_program_and_of_the_machine() {
     let v = &base.values;
     assert_eq!(
         (v["rss_bytes"], v["huge_bytes"], v["huge_faults"]),
-        (16e6 * 1.048576, 0.0, 0.0)
+        (f64::from(16 << 20), 0.0, 0.0)
     );
     assert_eq!(v["faults"], 4096.0);
     assert_eq!(base.distributions["fault"].count, 4096);
@@ -96,7 +96,7 @@ fn figures_are_those_of_the_program_and_of_the_machine() {
     let huge = run(&small("gups"), "thp-always");
     assert_eq!(
         (huge.values["huge_bytes"], huge.values["huge_faults"]),
-        (16e6 * 1.048576, 8.0)
+        (f64::from(16 << 20), 8.0)
     );
     assert!(huge.values["ops_per_s"] > v["ops_per_s"]);
     let managed = run(&small("gups"), "mega:compact=off");

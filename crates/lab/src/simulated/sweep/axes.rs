@@ -91,7 +91,7 @@ pub(super) fn workloads(values: &[Value]) -> Result<Vec<Workload>, SweepError> {
             }
             Some(_) => {
                 let together: Together = serde_json::from_value(value.clone()).map_err(|e| wrong(&field, e))?;
-                let one = |(j, program): (usize, &Value)| {
+                let one = |(j, program): (usize, &Value)| -> Result<(Placed, bool), SweepError> {
                     let has_seed = program.get("run").is_some_and(|run| run.get("seed").is_some());
                     let placed: Placed = serde_json::from_value(program.clone())
                         .map_err(|e| wrong(format!("{field}.programs[{j}]"), e))?;
@@ -238,7 +238,7 @@ pub(super) fn systems(
             taken = true;
             for value in values {
                 let text = format!("{system}:{key}={value}");
-                with.push(text.parse().map_err(|e| wrong(&field, e))?);
+                with.push(text.parse::<System>().map_err(|e| wrong(&field, e))?);
             }
             if with.len() > MOST_SYSTEMS {
                 return Err(wrong("parameters", format!("more than {MOST_SYSTEMS} systems")));

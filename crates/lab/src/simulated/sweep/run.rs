@@ -107,32 +107,38 @@ pub fn run(
     let began = Instant::now();
     let (mut done, mut broken) = (before, Vec::new());
     let work = |index: usize| row_of(sweep, index);
-    pool::each(todo.into_iter(), options.threads, stop, work, |told| {
-        match told {
-            Told::Begins(index) => {
-                let label = sweep.label(sweep.point(index));
-                tell(&Progress::Begins { label: &label });
+    pool::each(
+        todo.into_iter(),
+        options.threads,
+        stop,
+        work,
+        |told| -> Result<(), SweepError> {
+            match told {
+                Told::Begins(index) => {
+                    let label = sweep.label(sweep.point(index));
+                    tell(&Progress::Begins { label: &label });
+                }
+                Told::Ended(index, Err(why)) => broken.push(keep_broken(sweep, index, &why, &options.folder)?),
+                Told::Ended(index, Ok(row)) => {
+                    results.add(&row)?;
+                    done += 1;
+                    let left = began
+                        .elapsed()
+                        .div_f64((done - before) as f64)
+                        .mul_f64((of - done) as f64);
+                    let label = sweep.label(sweep.point(index));
+                    tell(&Progress::Ended {
+                        done,
+                        of,
+                        label: &label,
+                        failed: row.failed.as_deref(),
+                        left,
+                    });
+                }
             }
-            Told::Ended(index, Err(why)) => broken.push(keep_broken(sweep, index, &why, &options.folder)?),
-            Told::Ended(index, Ok(row)) => {
-                results.add(&row)?;
-                done += 1;
-                let left = began
-                    .elapsed()
-                    .div_f64((done - before) as f64)
-                    .mul_f64((of - done) as f64);
-                let label = sweep.label(sweep.point(index));
-                tell(&Progress::Ended {
-                    done,
-                    of,
-                    label: &label,
-                    failed: row.failed.as_deref(),
-                    left,
-                });
-            }
-        }
-        Ok(())
-    })?;
+            Ok(())
+        },
+    )?;
     let csv = options.folder.join(match shard {
         Shard::WHOLE => "points.csv".to_string(),
         Shard { number, of } => format!("points-{number}-of-{of}.csv"),

@@ -93,16 +93,13 @@ pub fn trace(path: &Path, process: Option<u32>, keep_times: bool) -> Result<Box<
         map_unknown,
         keep_times,
     };
-    let is_valgrind = |text: &[u8]| {
-        ["==", "I  ", " L ", " S ", " M "]
-            .iter()
-            .any(|mark| text.starts_with(mark.as_bytes()))
-    };
+    let marks = ["==", "I  ", " L ", " S ", " M "];
+    let is_valgrind = marks.iter().any(|mark| first.starts_with(mark.as_bytes()));
     if first.starts_with(b"MEGATRACE") {
         let reader = Reader::new(file).with_context(name)?;
         return Ok(Box::new(Replay::new(reader, options(false))));
     }
-    if is_valgrind(first) {
+    if is_valgrind {
         // It has no mappings in it.
         return Ok(Box::new(Replay::new(LackeyReader::new(file, false), options(true))));
     }
