@@ -202,7 +202,9 @@ fn how_it_went(outcome: &SimOutcome) -> Outcome {
 fn memory(outcome: &SimOutcome) -> BTreeMap<String, f64> {
     let sum = |of: fn(&ProgramOutcome) -> u64| outcome.programs.iter().map(of).sum::<u64>() as f64;
     let mut values = BTreeMap::new();
-    let mut put = |name: &str, value: f64| drop(values.insert(name.to_string(), value));
+    let mut put = |name: &str, value: f64| {
+        values.insert(name.to_string(), value);
+    };
     put("rss_bytes", sum(|p| p.resident_bytes));
     put("huge_bytes", sum(|p| p.huge_bytes));
     put("waste_bytes", sum(|p| p.waste_bytes));
@@ -329,7 +331,9 @@ fn translated(outcome: &SimOutcome) -> BTreeMap<String, f64> {
         return BTreeMap::new();
     };
     let mut values = BTreeMap::new();
-    let mut put = |name: &str, value: f64| drop(values.insert(name.to_string(), value));
+    let mut put = |name: &str, value: f64| {
+        values.insert(name.to_string(), value);
+    };
     put("tlb_accesses", counts.accesses as f64);
     put("tlb_l1_misses", counts.l1_misses as f64);
     put("tlb_walks", counts.l2_misses() as f64);
