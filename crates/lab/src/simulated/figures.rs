@@ -26,7 +26,7 @@ use crate::program::builtin::figures as merged;
 use crate::result::{Better, Distribution, Metric, Noise, Outcome, Run, Series, Unit};
 
 pub use programs::{is_metric_of, main_metrics};
-pub use record::{condition, machine, record, variant, Parts};
+pub use record::{condition, machine, program, record, variant, Parts};
 
 /// Counters that the live runs do not keep: the machine's name, what people read.
 const MORE_COUNTERS: &[(&str, &str)] = &[

@@ -64,7 +64,7 @@ pub struct SimRunArgs {
 
     /// Set an option of the workload, as in mib=4G or time_ns=20s; may be given more
     /// than once
-    #[arg(long = "set", value_name = "KEY=VALUE", requires = "workload")]
+    #[arg(long = "set", value_name = "KEY=VALUE", requires = "workload", conflicts_with_all = ["scenario", "trace"])]
     pub set: Vec<String>,
 
     /// Replay this recording instead: binary, text or Valgrind's (docs/trace.md)
@@ -72,12 +72,12 @@ pub struct SimRunArgs {
     pub trace: Option<PathBuf>,
 
     /// With --trace: the process to replay (default: the first in it)
-    #[arg(long, value_name = "PID", requires = "trace")]
+    #[arg(long, value_name = "PID", requires = "trace", conflicts_with_all = ["scenario", "workload"])]
     pub process: Option<u32>,
 
     /// With --trace: keep its times, sleeping where it did (default: one access follows
     /// the other)
-    #[arg(long, requires = "trace")]
+    #[arg(long, requires = "trace", conflicts_with_all = ["scenario", "workload"])]
     pub keep_times: bool,
 
     /// Systems to run side by side (default: the scenario's, or base,thp-always,mega)

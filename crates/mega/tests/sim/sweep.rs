@@ -10,10 +10,10 @@ use crate::{command, sim};
 
 /// Points that take some tens of milliseconds each.
 const SWEEP: &str = r#"{
-    "scenario": {"machine": {"tlb": null}, "interval": "100ms"},
+    "scenario": {"machine": {"tlb": null}, "interval": "10ms"},
     "systems": ["base", "thp-always", "mega"],
     "parameters": {"uprom": ["30%", "70%"]},
-    "workloads": [{"program": "chunks", "mib": 96, "chunk_mib": 8, "time_ns": 1000000000}, {"program": "touch", "mib": 64}],
+    "workloads": [{"program": "chunks", "mib": 96, "chunk_mib": 8, "time_ns": 50000000}, {"program": "touch", "mib": 64}],
     "memory": ["192M", "256M"],
     "fragment": ["none", "60%"],
     "seeds": [1, 2]

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use mega_core::fault::FAULT_POLICIES;
 use mega_core::policy::{Param, POLICIES};
 use mega_sim::scenario::{CostsOf, Fragment, MachineSpec, System};
+use mega_sim::workload::Spec;
 use mega_sim::{cost, tlb};
 
 use super::metrics;
@@ -30,6 +31,17 @@ pub fn machine(spec: &MachineSpec) -> Machine {
         thp: BTreeMap::new(),
         system: format!("simulated; costs of {costs}"),
     }
+}
+
+/// A program and its options that are not the default's: `gups mib=4096`.
+#[must_use]
+pub fn program(spec: &Spec) -> String {
+    let options = |spec: Option<Spec>| serde_json::to_value(spec).unwrap_or_default();
+    let (all, defaults) = (options(Some(spec.clone())), options(Spec::named(spec.name())));
+    let changed = all.as_object().into_iter().flatten();
+    let changed = changed.filter(|(key, value)| defaults.get(key) != Some(value));
+    let words = changed.map(|(key, value)| format!(" {key}={value}"));
+    format!("{}{}", spec.name(), words.collect::<String>())
 }
 
 /// A system, for the record: what its parts do, and every parameter.

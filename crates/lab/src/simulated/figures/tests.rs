@@ -186,6 +186,16 @@ fn small_record(rounds: usize) -> crate::result::Record {
 }
 
 #[test]
+fn a_program_is_said_with_the_options_that_were_given() {
+    let said = |text: &str| program(&serde_json::from_str(text).unwrap());
+    assert_eq!(said(r#"{"program": "gups"}"#), "gups");
+    assert_eq!(
+        said(r#"{"program": "gups", "mib": 7, "updates": 3}"#),
+        "gups mib=7 updates=3"
+    );
+}
+
+#[test]
 fn a_record_of_simulated_runs_holds_together_and_is_the_same_each_time() {
     let record = small_record(1);
     check(&record).unwrap();

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{wrong, SweepError};
+use crate::simulated::figures;
 
 /// The most of each list but the seeds.
 const MOST_OF_A_KIND: usize = 1000;
@@ -42,10 +43,10 @@ impl Workload {
         self.placed.iter().map(|(placed, _)| placed.run.name())
     }
 
-    /// The programs as JSON, one after the other.
+    /// The programs in words, one after the other.
     pub fn describe(&self) -> String {
-        let of = |(placed, _): &(Placed, bool)| serde_json::to_string(&placed.run).unwrap_or_default();
-        self.placed.iter().map(of).collect::<Vec<_>>().join(", ")
+        let of = |(placed, _): &(Placed, bool)| figures::program(&placed.run);
+        self.placed.iter().map(of).collect::<Vec<_>>().join("; ")
     }
 }
 

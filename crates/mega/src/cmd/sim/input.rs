@@ -139,7 +139,7 @@ mod tests {
         for (name, option, words) in [
             ("gusp", "mib=1", "no workload 'gusp'; there are gups"),
             ("gups", "mib", "KEY=VALUE"),
-            ("gups", "mob=1", "no option 'mob' (it has: advise, mib"),
+            ("gups", "mob=1", "no option 'mob' (it has: "),
             ("gups", "program=touch", "no option 'program'"),
             ("gups", "mib=1K", "mib: '1K' is no multiple of 1.0M"),
             ("gups", "mib=-1", "-1"),

@@ -53,11 +53,13 @@ fn about(workload: &str) -> &'static str {
 
 /// The options of a workload with their defaults.
 fn options(workload: &str) -> Value {
-    let mut options = serde_json::to_value(Spec::named(workload)).unwrap_or_default();
-    if let Some(all) = options.as_object_mut() {
-        all.remove("program");
-    }
-    options
+    let spec = serde_json::to_value(Spec::named(workload)).unwrap_or_default();
+    let options = spec
+        .as_object()
+        .into_iter()
+        .flatten()
+        .filter(|(key, _)| *key != "program");
+    options.map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
 /// A system's parts by name: what decides at faults, the lab's backdrops, what scans.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use mega_core::control::Observer;
@@ -25,6 +25,9 @@ use crate::output::Output;
 
 /// What is run where nothing is said.
 const SYSTEMS: [&str; 3] = ["base", "thp-always", "mega"];
+
+/// Time between two samples of what has no scenario that says it; in long runs there are fewer.
+const EVERY: Duration = Duration::from_millis(100);
 
 /// What was asked for.
 struct Asked {
@@ -92,11 +95,18 @@ fn asked(args: &SimRunArgs) -> Result<Asked> {
         (_, Some(workload), _) => {
             let scenario = Scenario {
                 programs: vec![Placed::new(input::workload(workload, &args.set)?)],
+                every: EVERY,
                 ..Scenario::default()
             };
             (scenario, workload.clone())
         }
-        (_, _, Some(trace)) => (Scenario::default(), stem(trace)),
+        (_, _, Some(trace)) => {
+            let scenario = Scenario {
+                every: EVERY,
+                ..Scenario::default()
+            };
+            (scenario, stem(trace))
+        }
         (None, None, None) => return Err(Failure::usage("what is to run? FILE.json, --workload or --trace")),
     };
     adjust(&mut scenario, args)?;
@@ -130,8 +140,8 @@ fn asked(args: &SimRunArgs) -> Result<Asked> {
             format!("replays {}", trace.display())
         }
         None => {
-            let of = |placed: &Placed| serde_json::to_string(&placed.run).unwrap_or_default();
-            scenario.programs.iter().map(of).collect::<Vec<_>>().join(", ")
+            let of = |placed: &Placed| figures::program(&placed.run);
+            scenario.programs.iter().map(of).collect::<Vec<_>>().join("; ")
         }
     };
     Ok(Asked {
