@@ -1,5 +1,9 @@
 //! The command line: every option once, with its help.
 
+mod sim;
+
+pub use sim::{SimArgs, SimCalibrateArgs, SimCommand, SimListArgs, SimMachine, SimRunArgs, SimSweepArgs};
+
 use std::ffi::OsString;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -46,6 +50,8 @@ pub enum Command {
     Demo(DemoArgs),
     /// Experiments: what huge pages do to a program, under which policy, at what price
     Bench(BenchArgs),
+    /// Simulate: any system on any machine, the same figures each time
+    Sim(SimArgs),
     /// Fragment memory on purpose, and keep it so until Ctrl-C
     Frag(FragArgs),
     /// Take huge pages until none is left, time each, and free them

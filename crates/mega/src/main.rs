@@ -38,6 +38,7 @@ fn main() -> std::process::ExitCode {
         Command::Replay(args) => cmd::replay::run(&args),
         Command::Demo(args) => cmd::demo::run(&args),
         Command::Bench(args) => cmd::bench::run(&args),
+        Command::Sim(args) => cmd::sim::run(&args),
         Command::Workload(args) => return cmd::workload::run(&args),
         Command::Frag(args) => cmd::frag::run(&args),
         Command::Hog(args) => cmd::hog::run(&args),

@@ -26,7 +26,7 @@ use crate::program::builtin::figures as merged;
 use crate::result::{Better, Distribution, Metric, Noise, Outcome, Run, Series, Unit};
 
 pub use programs::{is_metric_of, main_metrics};
-pub use record::{condition, machine, record, variant, Parts};
+pub use record::{condition, machine, program, record, variant, Parts};
 
 /// Counters that the live runs do not keep: the machine's name, what people read.
 const MORE_COUNTERS: &[(&str, &str)] = &[
@@ -57,8 +57,18 @@ pub fn metrics() -> Vec<Metric> {
     let time = |name: &str, label: &str| Metric::new(name, label, Unit::Ns, Better::Neither);
     let own = vec![
         Metric::new("swapped_bytes", "swapped out", Unit::Bytes, Better::Lower),
-        Metric::new("unusable_share", "free memory of no use for huge pages", Unit::Share, Better::Lower),
-        Metric::new("waited_ns", "time that programs waited for others' work", Unit::Ns, Better::Lower),
+        Metric::new(
+            "unusable_share",
+            "free memory of no use for huge pages",
+            Unit::Share,
+            Better::Lower,
+        ),
+        Metric::new(
+            "waited_ns",
+            "time that programs waited for others' work",
+            Unit::Ns,
+            Better::Lower,
+        ),
         count("bad_accesses", "accesses to what is not mapped"),
         time("reservations_cpu_ns", "processor time of work on reservations"),
         time("prezero_cpu_ns", "processor time of zeroing free memory"),
@@ -69,7 +79,12 @@ pub fn metrics() -> Vec<Metric> {
         Metric::new("tlb_walks", "page walks", Unit::Count, Better::Lower),
         Metric::new("tlb_walk_share", "translations that walk", Unit::Share, Better::Lower),
         Metric::new("tlb_walk_cycles", "cycles of page walks", Unit::Count, Better::Lower),
-        Metric::new("tlb_walk_cycles_share", "time in page walks", Unit::Share, Better::Lower),
+        Metric::new(
+            "tlb_walk_cycles_share",
+            "time in page walks",
+            Unit::Share,
+            Better::Lower,
+        ),
     ];
     let never = ["pss_bytes", "manager_rss_bytes"];
     let all = programs::metrics()
@@ -187,7 +202,9 @@ fn how_it_went(outcome: &SimOutcome) -> Outcome {
 fn memory(outcome: &SimOutcome) -> BTreeMap<String, f64> {
     let sum = |of: fn(&ProgramOutcome) -> u64| outcome.programs.iter().map(of).sum::<u64>() as f64;
     let mut values = BTreeMap::new();
-    let mut put = |name: &str, value: f64| drop(values.insert(name.to_string(), value));
+    let mut put = |name: &str, value: f64| {
+        values.insert(name.to_string(), value);
+    };
     put("rss_bytes", sum(|p| p.resident_bytes));
     put("huge_bytes", sum(|p| p.huge_bytes));
     put("waste_bytes", sum(|p| p.waste_bytes));
@@ -314,7 +331,9 @@ fn translated(outcome: &SimOutcome) -> BTreeMap<String, f64> {
         return BTreeMap::new();
     };
     let mut values = BTreeMap::new();
-    let mut put = |name: &str, value: f64| drop(values.insert(name.to_string(), value));
+    let mut put = |name: &str, value: f64| {
+        values.insert(name.to_string(), value);
+    };
     put("tlb_accesses", counts.accesses as f64);
     put("tlb_l1_misses", counts.l1_misses as f64);
     put("tlb_walks", counts.l2_misses() as f64);

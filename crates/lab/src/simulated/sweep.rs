@@ -200,7 +200,6 @@ impl Sweep {
     /// Where the text is wrong, or which point cannot be run.
     pub fn from_json(text: &str) -> Result<Self, SweepError> {
         let file: File = serde_json::from_str(text).map_err(|e| SweepError::Json(e.to_string()))?;
-        // The same content in another layout is the same sweep.
         let content: Value = serde_json::from_str(text).map_err(|e| SweepError::Json(e.to_string()))?;
         let base = file.scenario;
         if !base.programs.is_empty() || base.system.to_string() != "base" {
@@ -213,7 +212,7 @@ impl Sweep {
             fragment: axes::fragments(&file.fragment, base.fragment)?,
             seeds: axes::seeds(file.seeds, base.seed)?,
             systems: axes::systems(file.systems, &file.parameters)?,
-            hash: format!("{:016x}", hash(content.to_string().as_bytes())),
+            hash: format!("{:016x}", hash(canonical(&content).as_bytes())),
             base,
         };
         sweep.check()?;
@@ -338,6 +337,19 @@ impl Sweep {
             axes::fragment_text(self.fragment[point.fragment]),
             self.seeds[point.seed],
         )
+    }
+}
+
+/// The same content in another layout, or its fields in another order, is the same sweep.
+fn canonical(value: &Value) -> String {
+    match value {
+        Value::Object(fields) => {
+            let fields: BTreeMap<&String, String> = fields.iter().map(|(key, value)| (key, canonical(value))).collect();
+            let fields: Vec<String> = fields.iter().map(|(key, value)| format!("{key:?}:{value}")).collect();
+            format!("{{{}}}", fields.join(","))
+        }
+        Value::Array(values) => format!("[{}]", values.iter().map(canonical).collect::<Vec<_>>().join(",")),
+        plain => plain.to_string(),
     }
 }
 

@@ -13,4 +13,5 @@ pub mod policies;
 pub mod replay;
 pub mod run;
 pub mod show;
+pub mod sim;
 pub mod workload;

@@ -11,7 +11,7 @@ use super::outcome::{ProgramOutcome, Sample};
 /// How far one program may run ahead of another, in ns: they have processors of their own, and share physical memory.
 const TURN_NS: u64 = 1_000_000;
 /// Samples that are kept; of more, every other one is, and the time between two doubles.
-const MOST_SAMPLES: usize = 4096;
+const MOST_SAMPLES: usize = 1024;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum State {

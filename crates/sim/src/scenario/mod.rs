@@ -88,12 +88,25 @@ const MOST_TIMES: u64 = 2;
 
 /// What a machine costs: a name, or values.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, try_from = "serde_json::Value")]
 pub enum CostsOf {
     /// One of [`cost::names`].
     Name(String),
     /// What `mega sim calibrate` wrote.
     Values(Box<Costs>),
+}
+
+impl TryFrom<serde_json::Value> for CostsOf {
+    type Error = String;
+
+    fn try_from(value: serde_json::Value) -> Result<Self, String> {
+        match value {
+            serde_json::Value::String(name) => Ok(Self::Name(name)),
+            value => serde_json::from_value(value)
+                .map(Self::Values)
+                .map_err(|e| format!("costs: {e}")),
+        }
+    }
 }
 
 /// The machine.

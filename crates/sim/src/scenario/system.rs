@@ -326,7 +326,8 @@ mod tests {
         let (mega, lrbhps) = (system("mega:uprom=30%"), system("lrbhps"));
         assert!(mega.takes("uprom") && mega.takes("compact") && !mega.takes("t"));
         assert!(mega.sets("uprom") && !mega.sets("mprom") && !mega.sets("compact"));
-        assert!(lrbhps.takes("t") && !lrbhps.takes("compact") && !lrbhps.sets("t"));
+        assert!(lrbhps.takes("t") && !lrbhps.takes("uprom") && !lrbhps.sets("t"));
+        assert!(!system("base").takes("compact"));
         assert!(system("mega:compact=off").sets("compact"));
     }
 

@@ -175,6 +175,7 @@ impl<M: Memory> Program<M> for Sizes {
                     if memory.now_ns() < *until_ns {
                         return Ok(Progress::Sleeps(*until_ns));
                     }
+                    self.results.mark(memory.now_ns(), 0);
                     self.state = State::Start;
                 }
                 State::Done => return Ok(Progress::Done),

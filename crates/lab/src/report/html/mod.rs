@@ -105,11 +105,17 @@ fn section(out: &mut String, record: &Record, index: usize, case: &CaseCompariso
     let mut figures = String::new();
     for metric in &case.metrics {
         let good = match metric.better {
-            Better::Higher => "more is better; the line across a bar is the median's 95 % interval",
-            Better::Lower => "less is better; the line across a bar is the median's 95 % interval",
-            Better::Neither => "the line across a bar is the median's 95 % interval",
+            Better::Higher => "more is better",
+            Better::Lower => "less is better",
+            Better::Neither => "",
         };
-        figure(&mut figures, &metric.label, good, bars::bars(metric));
+        let interval = match record.is_exact() {
+            true => "",
+            false => "the line across a bar is the median's 95 % interval",
+        };
+        let note = [good, interval].iter().filter(|part| !part.is_empty()).copied();
+        let note = note.collect::<Vec<_>>().join("; ");
+        figure(&mut figures, &metric.label, &note, bars::bars(metric));
     }
     for metric in &case.metrics {
         let places = published::published_of(record, index, &metric.metric);
@@ -123,9 +129,14 @@ fn section(out: &mut String, record: &Record, index: usize, case: &CaseCompariso
         let names: Vec<&str> = series::phase_names(record, index).into_iter().collect();
         let dots = match names.as_slice() {
             [] => String::new(),
-            names => format!("; a dot: {} begins", names.join(", ")),
+            names => format!("a dot: {} begins", names.join(", ")),
         };
-        let note = format!("median of the rounds, in the band from the least to the most{dots}");
+        let rounds = match record.is_exact() {
+            true => "",
+            false => "median of the rounds, in the band from the least to the most",
+        };
+        let note = [rounds, &dots].iter().filter(|part| !part.is_empty()).copied();
+        let note = note.collect::<Vec<_>>().join("; ");
         let label = format!("{} over time", tables::label_of(record, column));
         figure(&mut figures, &label, &note, series::series(record, index, column));
     }
@@ -203,7 +214,8 @@ fn details(out: &mut String, record: &Record) {
 
 /// How the figures came about, behind the number of runs.
 fn how_to_read(record: &Record) -> String {
-    let simulated = "The machine is simulated: times are those of its own clock, and the same seed gives the same figures.";
+    let simulated =
+        "The machine is simulated: times are those of its own clock, and the same seed gives the same figures.";
     if record.is_exact() {
         return format!(". {simulated} Ratios are to the first variant.");
     }
@@ -243,7 +255,10 @@ fn facts(record: &Record) -> Vec<(String, String)> {
         ("mega".into(), format!("{}{commit}", settings.version)),
         ("Rounds".into(), settings.rounds.to_string()),
         ("Seed".into(), settings.seed.to_string()),
-        ("Program".into(), if machine.is_simulated() { String::new() } else { cpu }),
+        (
+            "Program".into(),
+            if machine.is_simulated() { String::new() } else { cpu },
+        ),
         ("Took".into(), duration_text(settings.seconds)),
     ];
     let knobs = |knobs: &std::collections::BTreeMap<String, String>| -> String {

@@ -17,22 +17,26 @@ const REPLAY: &str = "replay";
 fn own_metrics(program: &str) -> Vec<Metric> {
     let time = |name: &str, label: &str| Metric::new(name, label, Unit::Ns, Better::Lower);
     let count = |name: &str, label: &str| Metric::new(name, label, Unit::Count, Better::Neither);
-    let redis = || [
-        time("delete_ns", "time to delete"),
-        time("read_ns", "read time"),
-        time("set_mean_ns", "set mean"),
-        time("set_p50_ns", "set p50"),
-        time("set_p99_ns", "set p99"),
-        time("get_mean_ns", "get mean"),
-        time("get_p50_ns", "get p50"),
-        time("get_p99_ns", "get p99"),
-        time("del_mean_ns", "del mean"),
-        count("deleted", "keys deleted"),
-    ];
-    let replay = || [
-        count("left_out", "accesses of the trace to what it never mapped"),
-        count("unsupported", "calls of the trace that are not modelled"),
-    ];
+    let redis = || {
+        [
+            time("delete_ns", "time to delete"),
+            time("read_ns", "read time"),
+            time("set_mean_ns", "set mean"),
+            time("set_p50_ns", "set p50"),
+            time("set_p99_ns", "set p99"),
+            time("get_mean_ns", "get mean"),
+            time("get_p50_ns", "get p50"),
+            time("get_p99_ns", "get p99"),
+            time("del_mean_ns", "del mean"),
+            count("deleted", "keys deleted"),
+        ]
+    };
+    let replay = || {
+        [
+            count("left_out", "accesses of the trace to what it never mapped"),
+            count("unsupported", "calls of the trace that are not modelled"),
+        ]
+    };
     let common = || {
         [
             Metric::new("ops_per_s", "operations/s", Unit::PerSecond, Better::Higher),
@@ -150,11 +154,7 @@ fn main_of(program: &str, results: &Results) -> Main {
             Main {
                 operations: results.operations,
                 ns: allocate_ns + free_ns,
-                times: vec![
-                    ("allocate_ns", allocate_ns),
-                    ("free_ns", free_ns),
-                    ("elapsed_ns", all),
-                ],
+                times: vec![("allocate_ns", allocate_ns), ("free_ns", free_ns), ("elapsed_ns", all)],
             }
         }
         "redis" => redis(results),
@@ -204,6 +204,9 @@ pub(super) fn result(program: &ProgramOutcome) -> Value {
     for (name, value) in &results.measures {
         metrics.insert((*name).to_string(), json!(*value as f64));
     }
+    if program.program == "kv" {
+        metrics.entry("given_back_bytes").or_insert(json!(0.0));
+    }
     let latencies = latencies(program.program, results);
     let latency: Map<String, Value> = latencies
         .iter()
@@ -229,18 +232,27 @@ fn latencies(program: &str, results: &Results) -> Vec<(&'static str, Latency)> {
         "churn" => {
             // A round that was not ended has fewer phases.
             let rounds = results.phases.chunks_exact(3);
-            all.push(("round", of(&mut rounds.map(|round| round.iter().map(took).sum()))));
+            all.push((
+                "round",
+                of(&mut rounds.map(|round| round.iter().map(took).sum::<u64>())),
+            ));
         }
         "store" => {
             // The live one has the touches while it serves among them.
-            let grow = all.iter().position(|(name, _)| *name == "grow").map(|at| all.remove(at));
+            let grow = all
+                .iter()
+                .position(|(name, _)| *name == "grow")
+                .map(|at| all.remove(at));
             let touch = all.iter_mut().find(|(name, _)| *name == "touch");
             if let (Some((_, touch)), Some((_, grow))) = (touch, grow) {
                 touch.add(&grow);
             }
         }
         "redis" => {
-            let served = all.iter().position(|(name, _)| *name == "serve").map(|at| all.remove(at));
+            let served = all
+                .iter()
+                .position(|(name, _)| *name == "serve")
+                .map(|at| all.remove(at));
             let set = all.iter().find(|(name, _)| *name == "set");
             if let Some((_, requests)) = served.or_else(|| set.cloned()) {
                 all.push(("request", requests));

@@ -5,12 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use mega_core::fault::FAULT_POLICIES;
 use mega_core::policy::{Param, POLICIES};
 use mega_sim::scenario::{CostsOf, Fragment, MachineSpec, System};
+use mega_sim::workload::Spec;
 use mega_sim::{cost, tlb};
 
 use super::metrics;
-use crate::result::{
-    About, Case, Machine, Metric, Published, Record, Run, Settings, VariantInfo, SCHEMA, SIMULATED,
-};
+use crate::result::{About, Case, Machine, Metric, Published, Record, Run, Settings, VariantInfo, SCHEMA, SIMULATED};
 
 /// The simulated machine, for the record.
 #[must_use]
@@ -34,12 +33,23 @@ pub fn machine(spec: &MachineSpec) -> Machine {
     }
 }
 
+/// A program and its options that are not the default's: `gups mib=4096`.
+#[must_use]
+pub fn program(spec: &Spec) -> String {
+    let options = |spec: Option<Spec>| serde_json::to_value(spec).unwrap_or_default();
+    let (all, defaults) = (options(Some(spec.clone())), options(Spec::named(spec.name())));
+    let changed = all.as_object().into_iter().flatten();
+    let changed = changed.filter(|(key, value)| defaults.get(key) != Some(value));
+    let words = changed.map(|(key, value)| format!(" {key}={value}"));
+    format!("{}{}", spec.name(), words.collect::<String>())
+}
+
 /// A system, for the record: what its parts do, and every parameter.
 #[must_use]
 pub fn variant(system: &System) -> VariantInfo {
     let about = |table: &[(&str, &'static str)], name: &str| {
         let found = table.iter().find(|(known, _)| *known == name);
-        found.map_or("", |(_, about)| about)
+        found.map_or("", |(_, about)| *about)
     };
     let fault = system.fault_policy();
     let mut text = about(FAULT_POLICIES, fault.name()).to_string();

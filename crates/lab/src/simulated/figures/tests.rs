@@ -59,10 +59,20 @@ fn every_figure_is_a_metric_and_every_metric_of_a_live_twin_is_there() {
         for metric in crate::program::builtin::metrics_of(name).unwrap_or_default() {
             // Where nothing was deleted or inserted there is no latency of it.
             let absent = lacks.contains(&metric.name.as_str()) || metric.name.starts_with("insert_");
-            assert!(absent || run.values.contains_key(&metric.name), "{name}: no {}", metric.name);
+            assert!(
+                absent || run.values.contains_key(&metric.name),
+                "{name}: no {}",
+                metric.name
+            );
         }
-        assert!(run.values["faults"] > 0.0 && run.distributions.contains_key("fault"), "{name}");
-        assert!(run.values["tlb_accesses"] > 0.0 && run.values["tlb_walk_cycles_share"] < 1.0, "{name}");
+        assert!(
+            run.values["faults"] > 0.0 && run.distributions.contains_key("fault"),
+            "{name}"
+        );
+        assert!(
+            run.values["tlb_accesses"] > 0.0 && run.values["tlb_walk_cycles_share"] < 1.0,
+            "{name}"
+        );
         assert!(!run.phases.is_empty() && run.seconds > 0.0, "{name}");
     }
 }
@@ -71,7 +81,10 @@ fn every_figure_is_a_metric_and_every_metric_of_a_live_twin_is_there() {
 fn figures_are_those_of_the_program_and_of_the_machine() {
     let base = run(&small("gups"), "base");
     let v = &base.values;
-    assert_eq!((v["rss_bytes"], v["huge_bytes"], v["huge_faults"]), (16e6 * 1.048576, 0.0, 0.0));
+    assert_eq!(
+        (v["rss_bytes"], v["huge_bytes"], v["huge_faults"]),
+        (f64::from(16 << 20), 0.0, 0.0)
+    );
     assert_eq!(v["faults"], 4096.0);
     assert_eq!(base.distributions["fault"].count, 4096);
     assert!((v["ops_per_s"] * v["op_ns"] / 1e9 - 1.0).abs() < 1e-9);
@@ -81,7 +94,10 @@ fn figures_are_those_of_the_program_and_of_the_machine() {
     let names: Vec<&str> = base.phases.iter().map(|(_, name)| name.as_str()).collect();
     assert_eq!(names, ["fill", "update"]);
     let huge = run(&small("gups"), "thp-always");
-    assert_eq!((huge.values["huge_bytes"], huge.values["huge_faults"]), (16e6 * 1.048576, 8.0));
+    assert_eq!(
+        (huge.values["huge_bytes"], huge.values["huge_faults"]),
+        (f64::from(16 << 20), 8.0)
+    );
     assert!(huge.values["ops_per_s"] > v["ops_per_s"]);
     let managed = run(&small("gups"), "mega:compact=off");
     assert!(managed.values.contains_key("promoted") && managed.values["manager_cpu_ns"] > 0.0);
@@ -170,6 +186,16 @@ fn small_record(rounds: usize) -> crate::result::Record {
 }
 
 #[test]
+fn a_program_is_said_with_the_options_that_were_given() {
+    let said = |text: &str| program(&serde_json::from_str(text).unwrap());
+    assert_eq!(said(r#"{"program": "gups"}"#), "gups");
+    assert_eq!(
+        said(r#"{"program": "gups", "mib": 7, "updates": 3}"#),
+        "gups mib=7 updates=3"
+    );
+}
+
+#[test]
 fn a_record_of_simulated_runs_holds_together_and_is_the_same_each_time() {
     let record = small_record(1);
     check(&record).unwrap();
@@ -177,9 +203,15 @@ fn a_record_of_simulated_runs_holds_together_and_is_the_same_each_time() {
     let json = |record| serde_json::to_string(record).unwrap();
     assert!(json(&record) == json(&small_record(1)), "the bytes are the same, too");
     let main: Vec<&str> = record.main_metrics().map(|metric| metric.name.as_str()).collect();
-    assert_eq!(main, ["first_touch_ns", "touch_p99_ns", "peak_rss_bytes", "peak_huge_bytes"]);
+    assert_eq!(
+        main,
+        ["first_touch_ns", "touch_p99_ns", "peak_rss_bytes", "peak_huge_bytes"]
+    );
     assert!(record.machine.is_simulated() && record.machine.system.contains("development"));
-    assert!(record.variants[1].knobs.iter().any(|(name, value)| name == "linux enabled" && value == "always"));
+    assert!(record.variants[1]
+        .knobs
+        .iter()
+        .any(|(name, value)| name == "linux enabled" && value == "always"));
 }
 
 #[test]
@@ -193,7 +225,10 @@ fn the_report_says_that_it_was_simulated_and_nothing_of_noise_or_tests() {
     let text = terminal::text(&one);
     assert!(text.contains("2 simulated runs") && !text.contains("too few"), "{text}");
     let sentence = &comparison(&one).cases[0].sentence;
-    assert!(sentence.starts_with("Against base: ") && sentence.contains("under thp-always"), "{sentence}");
+    assert!(
+        sentence.starts_with("Against base: ") && sentence.contains("under thp-always"),
+        "{sentence}"
+    );
     // With seeds there is something to tell, and to say what by.
     let page = html::page(&small_record(2));
     assert!(page.contains("2 rounds with a seed each") && page.contains("Wilcoxon"));

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{wrong, SweepError};
+use crate::simulated::figures;
 
 /// The most of each list but the seeds.
 const MOST_OF_A_KIND: usize = 1000;
@@ -42,10 +43,10 @@ impl Workload {
         self.placed.iter().map(|(placed, _)| placed.run.name())
     }
 
-    /// The programs as JSON, one after the other.
+    /// The programs in words, one after the other.
     pub fn describe(&self) -> String {
-        let of = |(placed, _): &(Placed, bool)| serde_json::to_string(&placed.run).unwrap_or_default();
-        self.placed.iter().map(of).collect::<Vec<_>>().join(", ")
+        let of = |(placed, _): &(Placed, bool)| figures::program(&placed.run);
+        self.placed.iter().map(of).collect::<Vec<_>>().join("; ")
     }
 }
 
@@ -91,14 +92,19 @@ pub(super) fn workloads(values: &[Value]) -> Result<Vec<Workload>, SweepError> {
             }
             Some(_) => {
                 let together: Together = serde_json::from_value(value.clone()).map_err(|e| wrong(&field, e))?;
-                let one = |(j, program): (usize, &Value)| {
+                let one = |(j, program): (usize, &Value)| -> Result<(Placed, bool), SweepError> {
                     let has_seed = program.get("run").is_some_and(|run| run.get("seed").is_some());
                     let placed: Placed = serde_json::from_value(program.clone())
                         .map_err(|e| wrong(format!("{field}.programs[{j}]"), e))?;
                     Ok((placed, has_seed))
                 };
                 Workload {
-                    placed: together.programs.iter().enumerate().map(one).collect::<Result<_, _>>()?,
+                    placed: together
+                        .programs
+                        .iter()
+                        .enumerate()
+                        .map(one)
+                        .collect::<Result<_, _>>()?,
                     name: together.name,
                 }
             }
@@ -233,7 +239,7 @@ pub(super) fn systems(
             taken = true;
             for value in values {
                 let text = format!("{system}:{key}={value}");
-                with.push(text.parse().map_err(|e| wrong(&field, e))?);
+                with.push(text.parse::<System>().map_err(|e| wrong(&field, e))?);
             }
             if with.len() > MOST_SYSTEMS {
                 return Err(wrong("parameters", format!("more than {MOST_SYSTEMS} systems")));

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::sync_channel;
 use std::sync::{Mutex, PoisonError};
 
 /// What happens to a piece of work.
@@ -41,7 +41,8 @@ pub fn each<R: Send, E>(
 ) -> Result<(), E> {
     let numbers = Mutex::new(numbers);
     let over = AtomicBool::new(false);
-    let (send, receive) = channel();
+    // Bounded: who is not listened to waits.
+    let (send, receive) = sync_channel(threads);
     std::thread::scope(|scope| {
         for _ in 0..threads.max(1) {
             let send = send.clone();
@@ -102,7 +103,11 @@ mod tests {
             }
             Ok::<(), Infallible>(())
         };
-        let work = |i| if i == 2 { panic!("two") };
+        let work = |i| {
+            if i == 2 {
+                panic!("two")
+            }
+        };
         each(0..1_000_000, 2, &stop, work, told).unwrap();
         assert!((5..2000).contains(&begun), "{begun}");
         let never = AtomicBool::new(false);

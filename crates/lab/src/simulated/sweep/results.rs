@@ -195,8 +195,9 @@ impl Results {
 
     /// Cuts off what follows the whole lines of our own file, and begins it where it is empty.
     fn settle(&mut self, whole: u64, header: &Header) -> Result<(), SweepError> {
-        let (path, file) = &self.files[0];
-        let cannot = failed("write", path);
+        let path = self.files[0].0.clone();
+        let cannot = failed("write", &path);
+        let file = &self.files[0].1;
         let length = file.metadata().map_err(&cannot)?.len();
         if length > whole {
             file.set_len(whole).map_err(&cannot)?;
@@ -210,7 +211,6 @@ impl Results {
             let line = serde_json::to_vec(header).map_err(|e| cannot(e.into()))?;
             self.append(line)?;
             // So that the file is there after a crash as well.
-            let (path, _) = &self.files[0];
             if let Some(folder) = path.parent() {
                 let synced = File::open(folder).and_then(|folder| folder.sync_all());
                 synced.map_err(failed("write", folder))?;

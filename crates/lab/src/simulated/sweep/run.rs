@@ -107,29 +107,38 @@ pub fn run(
     let began = Instant::now();
     let (mut done, mut broken) = (before, Vec::new());
     let work = |index: usize| row_of(sweep, index);
-    pool::each(todo.into_iter(), options.threads, stop, work, |told| {
-        match told {
-            Told::Begins(index) => {
-                let label = sweep.label(sweep.point(index));
-                tell(&Progress::Begins { label: &label });
+    pool::each(
+        todo.into_iter(),
+        options.threads,
+        stop,
+        work,
+        |told| -> Result<(), SweepError> {
+            match told {
+                Told::Begins(index) => {
+                    let label = sweep.label(sweep.point(index));
+                    tell(&Progress::Begins { label: &label });
+                }
+                Told::Ended(index, Err(why)) => broken.push(keep_broken(sweep, index, &why, &options.folder)?),
+                Told::Ended(index, Ok(row)) => {
+                    results.add(&row)?;
+                    done += 1;
+                    let left = began
+                        .elapsed()
+                        .div_f64((done - before) as f64)
+                        .mul_f64((of - done) as f64);
+                    let label = sweep.label(sweep.point(index));
+                    tell(&Progress::Ended {
+                        done,
+                        of,
+                        label: &label,
+                        failed: row.failed.as_deref(),
+                        left,
+                    });
+                }
             }
-            Told::Ended(index, Err(why)) => broken.push(keep_broken(sweep, index, &why, &options.folder)?),
-            Told::Ended(index, Ok(row)) => {
-                results.add(&row)?;
-                done += 1;
-                let left = began.elapsed().div_f64((done - before) as f64).mul_f64((of - done) as f64);
-                let label = sweep.label(sweep.point(index));
-                tell(&Progress::Ended {
-                    done,
-                    of,
-                    label: &label,
-                    failed: row.failed.as_deref(),
-                    left,
-                });
-            }
-        }
-        Ok(())
-    })?;
+            Ok(())
+        },
+    )?;
     let csv = options.folder.join(match shard {
         Shard::WHOLE => "points.csv".to_string(),
         Shard { number, of } => format!("points-{number}-of-{of}.csv"),
@@ -195,16 +204,26 @@ fn piece(sweep: &Sweep, results: &Results, metrics: &[Metric], points: &[usize])
         }
     }
     let text = |name: &str, of: &dyn Fn(Point, &Row) -> Option<String>| {
-        Column::new(name, Values::Text(rows.iter().map(|(point, row)| of(*point, row)).collect()))
+        Column::new(
+            name,
+            Values::Text(rows.iter().map(|(point, row)| of(*point, row)).collect()),
+        )
     };
     let whole = |name: &str, of: &dyn Fn(Point) -> u64| {
-        Column::new(name, Values::Whole(rows.iter().map(|(point, _)| Some(of(*point))).collect()))
+        Column::new(
+            name,
+            Values::Whole(rows.iter().map(|(point, _)| Some(of(*point))).collect()),
+        )
     };
     let mut columns = vec![
         whole("point", &|point| point.index as u64),
-        text("workload", &|point, _| Some(sweep.workloads[point.workload].name.clone())),
+        text("workload", &|point, _| {
+            Some(sweep.workloads[point.workload].name.clone())
+        }),
         whole("memory_bytes", &|point| sweep.memory[point.memory].0),
-        text("fragment", &|point, _| Some(axes::fragment_text(sweep.fragment[point.fragment]))),
+        text("fragment", &|point, _| {
+            Some(axes::fragment_text(sweep.fragment[point.fragment]))
+        }),
         whole("seed", &|point| sweep.seeds[point.seed]),
         text("system", &|point, _| Some(sweep.systems[point.system].to_string())),
         text("failed", &|_, row| row.failed.clone()),

@@ -114,7 +114,13 @@ mod tests {
             columns: vec![
                 Column::new(
                     "what, exactly",
-                    Values::Text(texts.iter().map(|text| Some((*text).to_string())).chain([None]).collect()),
+                    Values::Text(
+                        texts
+                            .iter()
+                            .map(|text| Some((*text).to_string()))
+                            .chain([None])
+                            .collect(),
+                    ),
                 ),
                 Column::new("n", Values::Whole([0, 1, u64::MAX].map(Some).to_vec())),
                 Column::new(
