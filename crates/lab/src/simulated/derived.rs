@@ -142,9 +142,9 @@ fn memory(outcome: &SimOutcome, values: &mut Vec<(&'static str, f64)>) {
         let Some(rest) = at.and_then(|at| phases.get(at + 1)) else {
             continue;
         };
-        let end_ns = rest.end_ns.max(rest.start_ns);
-        let until = phases.get(at.unwrap_or(0) + 2).map_or(end_ns, |next| next.start_ns);
-        if let Some(sample) = outcome.samples.iter().rev().find(|s| s.at_ns <= until) {
+        let until = phases.get(at.unwrap_or(0) + 2).map_or(u64::MAX, |next| next.start_ns);
+        let within = |sample: &&Sample| (rest.start_ns..=until).contains(&sample.at_ns);
+        if let Some(sample) = outcome.samples.iter().rev().find(within) {
             values.push((metric, contiguous(sample)));
         }
     }

@@ -30,6 +30,8 @@ pub struct Experiment {
     pub misses: &'static [Miss],
     /// Comparisons that are published without numbers.
     pub words: &'static [Words],
+    /// Published metrics that no comparison is made of, and why.
+    pub uncounted: &'static [(&'static str, &'static str)],
     pub(super) setup: fn(f64) -> Setup,
 }
 

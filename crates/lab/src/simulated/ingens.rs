@@ -4,10 +4,14 @@ use mega_sim::workload::redis::RedisOptions;
 use mega_sim::workload::{Spec, TouchOptions};
 
 use super::experiment::{Case, Experiment, Setup, SystemOf};
-use super::machines::{base, count, mib, on_ingens, only, published_live, runs, same};
+use super::machines::{base, count, mib, on_ingens, only, published_live, runs};
 
 const BASE: SystemOf = base("Linux, base pages");
-const THP: SystemOf = same("Linux, THP", "thp-always");
+const THP: SystemOf = SystemOf {
+    paper: "Linux, THP",
+    live: "thp-always",
+    text: "thp-always:huge_after_load=on",
+};
 const INGENS: SystemOf = SystemOf {
     paper: "Ingens",
     live: "ingens",
@@ -88,6 +92,7 @@ pub(super) const LIST: &[Experiment] = &[
         ],
         misses: &[],
         words: &[],
+        uncounted: &[],
         setup: bloat,
     },
     Experiment {
@@ -100,6 +105,7 @@ pub(super) const LIST: &[Experiment] = &[
         cannot_know: &[("both", "they are the model's input, so that they agree proves nothing")],
         misses: &[],
         words: &[],
+        uncounted: &[],
         setup: latency,
     },
 ];

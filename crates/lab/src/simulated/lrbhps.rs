@@ -211,7 +211,7 @@ fn stand_in(name: &str, scale: f64) -> (Spec, &'static str) {
             "stands for canneal: an array of 512 MB and a heap that grows to as much, visited at random",
         ),
         "graphchi" => (
-            graph(23, 2),
+            graph(22, 2),
             "stands for GraphChi: page rank on a generated graph, 3 iterations",
         ),
         "xsbench" => (
@@ -225,7 +225,7 @@ fn stand_in(name: &str, scale: f64) -> (Spec, &'static str) {
             "stands for XSBench: lookups at random in a table of 5.5 GB",
         ),
         "blocksvm" => (
-            graph(22, 4),
+            graph(21, 4),
             "stands for BlockSVM: a sparse matrix gone through by rows, a vector by column",
         ),
         _ => (
@@ -351,6 +351,7 @@ pub(super) const LIST: &[Experiment] = &[
         cannot_know: &[RATES, PART],
         misses: &[],
         words: &[],
+        uncounted: &[],
         setup: table2,
     },
     Experiment {
@@ -363,6 +364,7 @@ pub(super) const LIST: &[Experiment] = &[
         cannot_know: &[RATES, PART],
         misses: &[],
         words: &[],
+        uncounted: &[],
         setup: table3,
     },
     Experiment {
@@ -379,6 +381,7 @@ pub(super) const LIST: &[Experiment] = &[
         )],
         misses: &[],
         words: &[],
+        uncounted: &[],
         setup: table4,
     },
     Experiment {
@@ -397,6 +400,7 @@ pub(super) const LIST: &[Experiment] = &[
         ],
         misses: &[],
         words: &[],
+        uncounted: &[],
         setup: table5,
     },
     Experiment {
@@ -409,6 +413,7 @@ pub(super) const LIST: &[Experiment] = &[
         cannot_know: &[PART],
         misses: &[],
         words: &[],
+        uncounted: &[],
         setup: table6,
     },
 ];

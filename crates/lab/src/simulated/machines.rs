@@ -139,10 +139,13 @@ pub(super) fn redis(name: &str, scale: f64, in_flight: u32) -> RedisOptions {
 /// Part of each huge page that LRBHPS's fragmenter unmaps. The paper does not say how much; GUPS with its 8 GB runs beside what is left.
 const UNMAPPED_KIB: u64 = 1536;
 
+/// Memory that the fragmenter leaves, besides three parts of a hundred: what the kernel keeps on a machine of any size, and a little.
+const KEPT: u64 = 64 * MIB;
+
 /// LRBHPS's fragmenter (section 4.2), a program as any other: nearly all memory by huge pages, of each of which a part is unmapped.
 pub(super) fn fragmenter(memory: Bytes) -> Placed {
     let run = Spec::Turnover(TurnoverOptions {
-        mib: memory.0 / 100 * 97 / MIB,
+        mib: (memory.0 / 100 * 97).saturating_sub(KEPT) / MIB,
         piece_kib: 2048,
         keep_kib: 2048 - UNMAPPED_KIB,
         rounds: 0,

@@ -53,11 +53,28 @@ pub struct Compared {
     pub why: Option<String>,
 }
 
+/// Comparisons of a metric that are not counted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Uncounted {
+    /// The experiment.
+    pub experiment: String,
+    /// The metric.
+    pub metric: String,
+    /// So many comparisons.
+    pub comparisons: usize,
+    /// Of which so many would be reproduced.
+    pub reproduced: usize,
+    /// Why they are not counted.
+    pub why: String,
+}
+
 /// All of them.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Orderings {
     /// One by one, in the order of the experiments.
     pub compared: Vec<Compared>,
+    /// What is not among them.
+    pub uncounted: Vec<Uncounted>,
 }
 
 /// How many of how many.
@@ -112,6 +129,17 @@ pub fn count(records: &[Record]) -> Orderings {
         let mut found = compared(&record, experiment.paper);
         for words in experiment.words {
             found.extend(in_words(&record, experiment.paper, words));
+        }
+        for (metric, why) in experiment.uncounted {
+            let (out, rest): (Vec<Compared>, Vec<Compared>) = found.into_iter().partition(|one| one.metric == *metric);
+            found = rest;
+            all.uncounted.push(Uncounted {
+                experiment: experiment.name.to_string(),
+                metric: (*metric).to_string(),
+                comparisons: out.len(),
+                reproduced: out.iter().filter(|one| one.reproduced).count(),
+                why: (*why).to_string(),
+            });
         }
         for one in &mut found {
             if !one.reproduced {
@@ -275,6 +303,13 @@ impl Orderings {
                 both.percent()
             );
         }
+        for one in &self.uncounted {
+            let _ = writeln!(
+                text,
+                "\nNot counted: {} of {} ({} comparisons, {} of them reproduced): {}.",
+                one.metric, one.experiment, one.comparisons, one.reproduced, one.why
+            );
+        }
         if self.misses().next().is_some() {
             text += "\n| experiment | case | figure | systems | published | simulated | why |\n| --- | --- | --- | --- | --- | --- | --- |\n";
         }
@@ -346,6 +381,7 @@ mod tests {
                 one("MEGA", true, true),
                 one("LRBHPS", false, true),
             ],
+            uncounted: Vec::new(),
         };
         let counts: Vec<_> = all
             .by_paper()

@@ -103,5 +103,6 @@ pub(super) const LIST: &[Experiment] = &[Experiment {
     ],
     misses: &[],
     words: &[],
+    uncounted: &[],
     setup: latency,
 }];

@@ -8,8 +8,9 @@ use mega_core::units::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, REGION_PAGES};
 
 use super::outcome::{ProgramOutcome, Sample};
 
-/// How far one program may run ahead of another, in ns: they have processors of their own, and share physical memory.
-const TURN_NS: u64 = 1_000_000;
+/// How far one program may run ahead of another, in ns: they have processors of their own, and share physical memory. About the time of as many faults
+/// as a processor takes pages at once from the buddy allocator (31, mm/page_alloc.c, `zone_batchsize`): so finely do their pages lie between each other.
+const TURN_NS: u64 = 30_000;
 /// Samples that are kept; of more, every other one is, and the time between two doubles.
 const MOST_SAMPLES: usize = 1024;
 
