@@ -30,12 +30,12 @@ pub struct Experiment {
     pub misses: &'static [Miss],
     /// Comparisons that are published without numbers.
     pub words: &'static [Words],
-    /// Published metrics that no comparison is made of, and why.
-    pub uncounted: &'static [(&'static str, &'static str)],
+    /// Comparisons that hang on what the model cannot know, whichever way they come out, and on what.
+    pub unknown: &'static [Miss],
     pub(super) setup: fn(f64) -> Setup,
 }
 
-/// Comparisons that come out otherwise than published, and why.
+/// Some comparisons of an experiment, and something about them: why they come out otherwise than published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Miss {
     /// The case; empty: any.

@@ -92,7 +92,7 @@ pub(super) const LIST: &[Experiment] = &[
         ],
         misses: &[],
         words: &[],
-        uncounted: &[],
+        unknown: &[],
         setup: bloat,
     },
     Experiment {
@@ -105,7 +105,7 @@ pub(super) const LIST: &[Experiment] = &[
         cannot_know: &[("both", "they are the model's input, so that they agree proves nothing")],
         misses: &[],
         words: &[],
-        uncounted: &[],
+        unknown: &[],
         setup: latency,
     },
 ];

@@ -47,25 +47,12 @@ pub struct Compared {
     pub simulated: Option<(f64, f64)>,
     /// The paper has them alike.
     pub tie: bool,
+    /// It hangs on something that the model cannot know.
+    pub unknown: bool,
     /// It came out as published.
     pub reproduced: bool,
     /// Why not.
     pub why: Option<String>,
-}
-
-/// Comparisons of a metric that are not counted.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Uncounted {
-    /// The experiment.
-    pub experiment: String,
-    /// The metric.
-    pub metric: String,
-    /// So many comparisons.
-    pub comparisons: usize,
-    /// Of which so many would be reproduced.
-    pub reproduced: usize,
-    /// Why they are not counted.
-    pub why: String,
 }
 
 /// All of them.
@@ -73,8 +60,6 @@ pub struct Uncounted {
 pub struct Orderings {
     /// One by one, in the order of the experiments.
     pub compared: Vec<Compared>,
-    /// What is not among them.
-    pub uncounted: Vec<Uncounted>,
 }
 
 /// How many of how many.
@@ -130,22 +115,12 @@ pub fn count(records: &[Record]) -> Orderings {
         for words in experiment.words {
             found.extend(in_words(&record, experiment.paper, words));
         }
-        for (metric, why) in experiment.uncounted {
-            let (out, rest): (Vec<Compared>, Vec<Compared>) = found.into_iter().partition(|one| one.metric == *metric);
-            found = rest;
-            all.uncounted.push(Uncounted {
-                experiment: experiment.name.to_string(),
-                metric: (*metric).to_string(),
-                comparisons: out.len(),
-                reproduced: out.iter().filter(|one| one.reproduced).count(),
-                why: (*why).to_string(),
-            });
-        }
         for one in &mut found {
-            if !one.reproduced {
-                let fits = |miss: &&super::Miss| miss.fits(&one.case, &one.metric, &one.a, &one.b);
-                one.why = experiment.misses.iter().find(fits).map(|miss| miss.why.to_string());
-            }
+            let fits = |miss: &&super::Miss| miss.fits(&one.case, &one.metric, &one.a, &one.b);
+            let unknown = experiment.unknown.iter().find(fits);
+            let why = unknown.or_else(|| experiment.misses.iter().find(fits));
+            one.unknown = unknown.is_some();
+            one.why = why.filter(|_| !one.reproduced).map(|miss| miss.why.to_string());
         }
         all.compared.extend(found);
     }
@@ -201,6 +176,7 @@ fn compared(record: &Record, paper: &str) -> Vec<Compared> {
                         published: Some((a.value, b.value)),
                         simulated: here,
                         tie,
+                        unknown: false,
                         reproduced,
                         why: None,
                     });
@@ -234,41 +210,68 @@ fn in_words(record: &Record, paper: &str, words: &super::Words) -> Option<Compar
         published: None,
         simulated: here,
         tie: false,
+        unknown: false,
         reproduced: here.is_some_and(|(more, less)| difference(more, less) > LEAST),
         why: None,
     })
 }
 
+/// The counts of a paper.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Counts {
+    /// The paper, in a word.
+    pub paper: String,
+    /// Better or worse.
+    pub orders: Share,
+    /// Of those, the ones that hang on nothing that the model cannot know.
+    pub known: Share,
+    /// Alike.
+    pub ties: Share,
+}
+
+impl Counts {
+    fn add(&mut self, one: &Compared) {
+        if one.tie {
+            return self.ties.add(one.reproduced);
+        }
+        self.orders.add(one.reproduced);
+        if !one.unknown {
+            self.known.add(one.reproduced);
+        }
+    }
+}
+
 impl Orderings {
-    /// Reproduced orders and ties of each paper, in the order in which they come.
+    /// The counts of each paper, in the order in which they come.
     #[must_use]
-    pub fn by_paper(&self) -> Vec<(String, Share, Share)> {
-        let mut papers: Vec<(String, Share, Share)> = Vec::new();
+    pub fn by_paper(&self) -> Vec<Counts> {
+        let mut papers: Vec<Counts> = Vec::new();
         for one in &self.compared {
             let at = papers
                 .iter()
-                .position(|(paper, _, _)| *paper == one.paper)
+                .position(|counts| counts.paper == one.paper)
                 .unwrap_or_else(|| {
-                    papers.push((one.paper.clone(), Share::default(), Share::default()));
+                    papers.push(Counts {
+                        paper: one.paper.clone(),
+                        ..Counts::default()
+                    });
                     papers.len() - 1
                 });
-            let (_, orders, ties) = &mut papers[at];
-            let share = if one.tie { ties } else { orders };
-            share.add(one.reproduced);
+            papers[at].add(one);
         }
         papers
     }
 
-    /// The orders of these papers together.
+    /// The counts of these papers together.
     #[must_use]
-    pub fn of(&self, papers: &[&str]) -> Share {
-        let mut share = Share::default();
-        let wanted = self
-            .compared
-            .iter()
-            .filter(|one| !one.tie && papers.contains(&one.paper.as_str()));
-        wanted.for_each(|one| share.add(one.reproduced));
-        share
+    pub fn of(&self, papers: &[&str]) -> Counts {
+        let mut counts = Counts {
+            paper: papers.join(" and "),
+            ..Counts::default()
+        };
+        let wanted = self.compared.iter().filter(|one| papers.contains(&one.paper.as_str()));
+        wanted.for_each(|one| counts.add(one));
+        counts
     }
 
     /// What came out otherwise.
@@ -280,34 +283,24 @@ impl Orderings {
     #[must_use]
     pub fn text(&self) -> String {
         let mut text = String::from(
-            "| paper | better or worse: reproduced | of | | alike: reproduced | of |\n| --- | ---: | ---: | ---: | ---: | ---: |\n",
+            "| paper | better or worse | without what the model cannot know | alike |\n| --- | ---: | ---: | ---: |\n",
         );
-        for (paper, orders, ties) in self.by_paper() {
+        let share = |share: Share| format!("{} of {} ({:.0} %)", share.reproduced, share.of, share.percent());
+        let mut all = self.by_paper();
+        all.push(self.of(&["MEGA", "LRBHPS"]));
+        for counts in all.iter().filter(|counts| counts.orders.of + counts.ties.of > 0) {
+            let Counts {
+                paper,
+                orders,
+                known,
+                ties,
+            } = counts;
             let _ = writeln!(
                 text,
-                "| {paper} | {} | {} | {:.0} % | {} | {} |",
-                orders.reproduced,
-                orders.of,
-                orders.percent(),
-                ties.reproduced,
-                ties.of
-            );
-        }
-        let both = self.of(&["MEGA", "LRBHPS"]);
-        if both.of > 0 {
-            let _ = writeln!(
-                text,
-                "\nMEGA and LRBHPS together: {} of {}, {:.1} %.",
-                both.reproduced,
-                both.of,
-                both.percent()
-            );
-        }
-        for one in &self.uncounted {
-            let _ = writeln!(
-                text,
-                "\nNot counted: {} of {} ({} comparisons, {} of them reproduced): {}.",
-                one.metric, one.experiment, one.comparisons, one.reproduced, one.why
+                "| {paper} | {} | {} | {} |",
+                share(*orders),
+                share(*known),
+                share(*ties)
             );
         }
         if self.misses().next().is_some() {
@@ -319,14 +312,13 @@ impl Orderings {
                 Some((a, b)) if miss.unit == Unit::Ratio => format!("{} : {}", ratio_text(a), ratio_text(b)),
                 Some((a, b)) => format!("{} : {}", value_text(miss.unit, a), value_text(miss.unit, b)),
             };
-            let said = if miss.published.is_none() {
-                "more : less".to_string()
-            } else {
-                pair(miss.published)
+            let said = match miss.published {
+                None => "more : less".to_string(),
+                published => pair(published),
             };
             let _ = writeln!(
                 text,
-                "| {} | {} | {}{} | {} : {} | {said} | {} | {} |",
+                "| {} | {} | {}{} | {} : {} | {said} | {} | {}{} |",
                 miss.experiment,
                 miss.case,
                 miss.metric,
@@ -334,6 +326,7 @@ impl Orderings {
                 miss.a,
                 miss.b,
                 pair(miss.simulated),
+                if miss.unknown { "cannot be known: " } else { "" },
                 miss.why.as_deref().unwrap_or("not explained")
             );
         }
@@ -358,8 +351,8 @@ mod tests {
     }
 
     #[test]
-    fn orders_and_ties_are_counted_apart_and_by_paper() {
-        let one = |paper: &str, tie, reproduced| Compared {
+    fn orders_ties_and_what_cannot_be_known_are_counted_apart_and_by_paper() {
+        let one = |paper: &str, tie, unknown, reproduced| Compared {
             paper: paper.to_string(),
             experiment: "x".to_string(),
             case: "c".to_string(),
@@ -371,27 +364,31 @@ mod tests {
             published: Some((1e9, 2e9)),
             simulated: Some((2e9, 1e9)),
             tie,
+            unknown,
             reproduced,
             why: (!reproduced).then(|| "because".to_string()),
         };
         let all = Orderings {
             compared: vec![
-                one("MEGA", false, true),
-                one("MEGA", false, false),
-                one("MEGA", true, true),
-                one("LRBHPS", false, true),
+                one("MEGA", false, false, true),
+                one("MEGA", false, false, false),
+                one("MEGA", false, true, false),
+                one("MEGA", true, false, true),
+                one("LRBHPS", false, false, true),
             ],
-            uncounted: Vec::new(),
         };
-        let counts: Vec<_> = all
-            .by_paper()
-            .into_iter()
-            .map(|(paper, orders, ties)| (paper, orders.reproduced, orders.of, ties.of))
-            .collect();
-        assert_eq!(counts, [("MEGA".to_string(), 1, 2, 1), ("LRBHPS".to_string(), 1, 1, 0)]);
-        assert_eq!(all.of(&["MEGA", "LRBHPS"]), Share { reproduced: 2, of: 3 });
+        let share = |reproduced, of| Share { reproduced, of };
+        let papers = all.by_paper();
+        assert_eq!(
+            (papers[0].orders, papers[0].known, papers[0].ties),
+            (share(1, 3), share(1, 2), share(1, 1))
+        );
+        assert_eq!((papers[1].paper.as_str(), papers[1].orders), ("LRBHPS", share(1, 1)));
+        let both = all.of(&["MEGA", "LRBHPS"]);
+        assert_eq!((both.orders, both.known), (share(2, 4), share(2, 3)));
         let text = all.text();
-        assert!(text.contains("2 of 3, 66.7 %") && text.contains("because"), "{text}");
+        assert!(text.contains("| 2 of 4 (50 %) | 2 of 3 (67 %) |"), "{text}");
+        assert!(text.contains("cannot be known: because"), "{text}");
         let json = serde_json::to_string(&all).unwrap();
         assert_eq!(serde_json::from_str::<Orderings>(&json).unwrap(), all);
     }

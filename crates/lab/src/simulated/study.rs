@@ -103,6 +103,6 @@ pub(super) const LIST: &[Experiment] = &[Experiment {
     ],
     misses: &[],
     words: &[],
-    uncounted: &[],
+    unknown: &[],
     setup: latency,
 }];

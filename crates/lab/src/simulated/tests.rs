@@ -51,7 +51,7 @@ fn every_experiment_can_be_set_up_and_its_published_figures_have_a_case_and_a_sy
                 let known = published.variant.as_deref().is_none_or(|v| systems.contains(v));
                 assert!(known, "{}: {published:?}", experiment.name);
             }
-            for miss in experiment.misses {
+            for miss in experiment.misses.iter().chain(experiment.unknown) {
                 assert!(miss.case.is_empty() || cases.contains(miss.case), "{miss:?}");
                 for name in [miss.a, miss.b] {
                     assert!(name.is_empty() || published_name(&setup, name), "{miss:?}");
