@@ -1,7 +1,7 @@
 //! GUPS: random updates of a large table of 64-bit integers.
 
 use super::program::{after, describe, map_area};
-use super::{pace, pattern, Memory, Program, ProgramError, Progress, Results, BATCH, MIB, PAGE};
+use super::{pace, pattern, Batch, Memory, Program, ProgramError, Progress, Results, BATCH, MIB, PAGE};
 use rand_pcg::Pcg64Mcg;
 use serde::{Deserialize, Serialize};
 
@@ -111,9 +111,11 @@ impl<M: Memory> Program<M> for Gups {
                         .options
                         .updates
                         .map_or(PIECE, |n| n.saturating_sub(done).min(PIECE));
+                    let mut batch = Batch::new(memory);
                     for (index, _) in pattern::updates(rng, bytes / 8).take(piece as usize) {
-                        memory.touch(self.base + index * 8, true);
+                        batch.touch(self.base + index * 8, true);
                     }
+                    drop(batch);
                     memory.work(piece * pace::UPDATE);
                     let now = memory.now_ns();
                     self.results.operations += piece;

@@ -2,7 +2,7 @@
 
 use super::pattern::hole_goes;
 use super::program::{after, describe, map_area};
-use super::{pace, Advice, Memory, Program, ProgramError, Progress, Results, BATCH, MIB, PAGE};
+use super::{pace, Advice, Batch, Memory, Program, ProgramError, Progress, Results, BATCH, MIB, PAGE};
 use serde::{Deserialize, Serialize};
 
 /// Options of [`Holes`].
@@ -152,9 +152,11 @@ impl<M: Memory> Program<M> for Holes {
                         self.state = State::Done;
                         continue;
                     };
+                    let mut batch = Batch::new(memory);
                     for page in 0..CHUNK {
-                        memory.update(self.base + (chunk * CHUNK + page) * PAGE);
+                        batch.update(self.base + (chunk * CHUNK + page) * PAGE);
                     }
+                    drop(batch);
                     memory.work(CHUNK * pace::VISIT);
                     *at = (*at + 1) % self.kept.len();
                     let now = memory.now_ns();

@@ -17,6 +17,7 @@
 //!
 //! Times between accesses come from [`pace`]: what the live ones compute, without their memory.
 
+mod batch;
 mod btree;
 mod btree_nodes;
 mod catalogue;
@@ -41,6 +42,7 @@ mod stride;
 mod table;
 mod touch;
 
+pub use batch::{Access, Batch, Does};
 pub use btree::{Btree, BtreeOptions};
 pub use catalogue::{Spec, NAMES};
 pub use chunks::{Chunks, ChunksOptions};

@@ -2,7 +2,7 @@
 
 use super::pattern::{strides, Strides};
 use super::program::{describe, map_area};
-use super::{pace, Memory, Program, ProgramError, Progress, Results, MIB};
+use super::{pace, Batch, Memory, Program, ProgramError, Progress, Results, MIB};
 use serde::{Deserialize, Serialize};
 
 /// Options of [`Stride`].
@@ -94,10 +94,12 @@ impl<M: Memory> Program<M> for Stride {
                 continue;
             };
             let mut visits = 0;
+            let mut batch = Batch::new(memory);
             for index in pass.take(PIECE) {
-                memory.update(base + index as u64 * 8);
+                batch.update(base + index as u64 * 8);
                 visits += 1;
             }
+            drop(batch);
             memory.work(visits * pace::STRIDE);
             let now = memory.now_ns();
             self.results.operations += visits;
