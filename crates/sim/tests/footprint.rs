@@ -43,7 +43,7 @@ fn filled(bytes: u64) -> u64 {
 
 #[test]
 fn a_gb_takes_less_than_4_mb() {
-    assert!(filled(8 * GB) < 8 * 4 << 20);
+    assert!(filled(8 * GB) < (8 * 4) << 20);
 }
 
 #[test]

@@ -13,9 +13,9 @@
 //!
 //! Where a structure serves two stages (AMD's PDEs are in the L2 TLB), those stages are asked in turn for each access.
 
-use super::preset::Preset;
-use super::store::Store;
-use super::walk::{Later, Walker, MOST_LINES};
+use super::preset::{Preset, Slot};
+use super::store::{Questions, ALL_WAYS};
+use super::walk::{self, Later, MOST_LINES};
 use super::{tag, Context, PageSize, Tlb, ADDRESS_MASK};
 
 /// Accesses of a batch.
@@ -98,6 +98,56 @@ fn apart(preset: &Preset) -> bool {
     })
 }
 
+/// Pages that are looked up in a level of TLB. Those that are not there are left at the front of the list, in their order.
+struct Pages<'a> {
+    list: &'a mut [Access],
+    missed: usize,
+    shift: u32,
+    /// What is before the number in each tag.
+    tag: u64,
+}
+
+impl Questions for Pages<'_> {
+    #[inline]
+    fn number_and_tag(&self, nth: usize) -> (u64, u64) {
+        let number = self.list[nth].address() >> self.shift;
+        (number, self.tag | number)
+    }
+
+    #[inline]
+    fn answer(&mut self, nth: usize, hit: bool) {
+        self.list[self.missed] = self.list[nth];
+        self.missed += usize::from(!hit);
+    }
+}
+
+/// Walks that are looked up in the page-walk cache of a level. Those that are not there are left at the front of `open`.
+struct Starts<'a> {
+    walks: &'a [Access; BATCH],
+    from: &'a mut [u8; BATCH],
+    open: &'a mut [u8],
+    missed: usize,
+    level: u32,
+    context: u32,
+}
+
+impl Questions for Starts<'_> {
+    #[inline]
+    fn number_and_tag(&self, nth: usize) -> (u64, u64) {
+        let walk = self.walks[usize::from(self.open[nth]) % BATCH];
+        walk::entry(self.context, walk.address(), self.level)
+    }
+
+    #[inline]
+    fn answer(&mut self, nth: usize, hit: bool) {
+        let at = self.open[nth];
+        let from = &mut self.from[usize::from(at) % BATCH];
+        *from = if hit { self.level as u8 - 1 } else { *from };
+        self.open[self.missed] = at;
+        self.missed += usize::from(!hit);
+    }
+}
+
 impl Tlb {
     /// The same as [`Tlb::access`] for each of these accesses of a space in this order, and faster; returns the sum of what they cost in cycles.
     pub fn access_all(&mut self, space: u16, accesses: &[Access]) -> u64 {
@@ -122,15 +172,27 @@ impl Tlb {
         self.counts.accesses += times;
     }
 
-    /// At most [`BATCH`] accesses of a space that has its context.
+    /// From 1 to [`BATCH`] accesses of a space that has its context.
     fn access_batch(&mut self, space: u16, accesses: &[Access]) -> u64 {
         let context = self.contexts[usize::from(space)];
-        let missed = self.first_level(context, accesses);
-        self.counts.accesses += accesses.len() as u64;
+        let n = accesses.len();
+        self.batch.missed[..n].copy_from_slice(accesses);
+        // The first level keeps each page whole.
+        let first = PageSize::ALL.map(|size| {
+            Some(Slot {
+                covers: size,
+                ..self.l1[size.level() as usize]
+            })
+        });
+        let missed = self.level(context, n, first);
+        let last = accesses[n - 1];
+        let entry = last.size().min(self.host);
+        self.last = tag(context.pages, entry.level(), last.address() >> entry.bits());
+        self.counts.accesses += n as u64;
         self.counts.l1_misses += missed as u64;
         let mut cycles = missed as u64 * u64::from(self.l2_cycles);
         let walks = if self.batch.apart {
-            let walks = self.second_level(context, missed);
+            let walks = self.level(context, missed, self.l2);
             self.start_walks(context, walks);
             walks
         } else {
@@ -143,45 +205,33 @@ impl Tlb {
         cycles
     }
 
-    /// Asks the first level. Leaves what it does not have in `missed`, and returns how many.
-    fn first_level(&mut self, context: Context, accesses: &[Access]) -> usize {
-        let mut n = 0;
-        let mut last = self.last;
-        for access in accesses {
-            let entry = access.size().min(self.host);
-            let number = access.address() >> entry.bits();
-            let wanted = tag(context.pages, entry.level(), number);
-            let slot = self.l1[entry.level() as usize];
-            let hit = wanted == last || self.stores[usize::from(slot.store)].access(number, wanted, slot.ways);
-            last = wanted;
-            self.batch.missed[n] = *access;
-            n += usize::from(!hit);
+    /// Asks a level of TLB for the first so many in `missed`. Leaves what it does not have there, and returns how many.
+    fn level(&mut self, context: Context, n: usize, slots: [Option<Slot>; 3]) -> usize {
+        let missed = &mut self.batch.missed;
+        let (mut at, mut left) = (0, 0);
+        while at < n {
+            // Neighbours of one size have one store: mostly all of them.
+            let size = missed[at].size();
+            let others = missed[at..n].iter().position(|access| access.size() != size);
+            let run = others.unwrap_or(n - at);
+            let mut not_here = run;
+            if let Some(slot) = slots[size.min(self.host).level() as usize] {
+                let mut pages = Pages {
+                    list: &mut missed[at..at + run],
+                    missed: 0,
+                    shift: slot.covers.bits(),
+                    tag: tag(context.pages, slot.covers.level(), 0),
+                };
+                self.stores[usize::from(slot.store)].access_all(run, slot.ways, &mut pages);
+                not_here = pages.missed;
+            }
+            if left != at {
+                missed.copy_within(at..at + not_here, left);
+            }
+            left += not_here;
+            at += run;
         }
-        self.last = last;
-        n
-    }
-
-    /// Asks the second level for the first so many in `missed`. Leaves what it does not have there, and returns how many.
-    fn second_level(&mut self, context: Context, missed: usize) -> usize {
-        let mut n = 0;
-        for i in 0..missed {
-            let access = self.batch.missed[i];
-            let hit = self.second_level_has(context, access);
-            self.batch.missed[n] = access;
-            n += usize::from(!hit);
-        }
-        n
-    }
-
-    #[inline]
-    fn second_level_has(&mut self, context: Context, access: Access) -> bool {
-        let entry = access.size().min(self.host);
-        let Some(slot) = self.l2[entry.level() as usize] else {
-            return false;
-        };
-        let number = access.address() >> slot.covers.bits();
-        let wanted = tag(context.pages, slot.covers.level(), number);
-        self.stores[usize::from(slot.store)].access(number, wanted, slot.ways)
+        left
     }
 
     /// Asks the page-walk caches, lowest level first, where so many walks start.
@@ -192,23 +242,34 @@ impl Tlb {
         for (i, open) in open[..walks].iter_mut().enumerate() {
             *open = i as u8;
         }
+        let levels = missed[..walks].iter().map(|access| access.size().level());
+        let highest = levels.max().unwrap_or(0);
         let mut left = walks;
         for level in 1..=top {
             let Some(store) = self.walker.cache(level) else {
                 continue;
             };
-            let mut n = 0;
-            for i in 0..left {
-                let at = usize::from(open[i]) % BATCH;
-                let access = missed[at];
-                // An entry that maps the page itself is no table's.
-                let hit = access.size().level() < level
-                    && Walker::cached(&mut self.stores, store, context.walk, access.address(), level);
-                from[at] = if hit { level as u8 - 1 } else { from[at] };
-                open[n] = at as u8;
-                n += usize::from(!hit);
+            let mut starts = Starts {
+                walks: missed,
+                from,
+                open: &mut open[..left],
+                missed: 0,
+                level,
+                context: context.walk,
+            };
+            let store = &mut self.stores[usize::from(store)];
+            if level > highest {
+                store.access_all(left, ALL_WAYS, &mut starts);
+            } else {
+                // An entry that maps the page itself is no table's, and not asked for.
+                for nth in 0..left {
+                    let size = missed[usize::from(starts.open[nth]) % BATCH].size();
+                    let (number, tag) = starts.number_and_tag(nth);
+                    let hit = size.level() < level && store.access(number, tag, ALL_WAYS);
+                    starts.answer(nth, hit);
+                }
             }
-            left = n;
+            left = starts.missed;
         }
     }
 
@@ -217,9 +278,15 @@ impl Tlb {
         let mut n = 0;
         for i in 0..missed {
             let access = self.batch.missed[i];
-            if !self.second_level_has(context, access) {
-                let stores: &mut [Store] = &mut self.stores;
-                let from = self.walker.start(stores, context.walk, access.address(), access.size());
+            let (address, size) = (access.address(), access.size());
+            let slot = self.l2[size.min(self.host).level() as usize];
+            let hit = slot.is_some_and(|slot| {
+                let number = address >> slot.covers.bits();
+                let wanted = tag(context.pages, slot.covers.level(), number);
+                self.stores[usize::from(slot.store)].access(number, wanted, slot.ways)
+            });
+            if !hit {
+                let from = self.walker.start(&mut self.stores, context.walk, address, size);
                 self.batch.missed[n] = access;
                 self.batch.from[n] = from as u8;
                 n += 1;

@@ -118,6 +118,14 @@ pub enum Store {
     Full(Full),
 }
 
+/// What [`Store::access_all`] is asked, and who is told.
+pub(super) trait Questions {
+    /// The number and the tag of the nth question.
+    fn number_and_tag(&self, nth: usize) -> (u64, u64);
+    /// Whether it was there.
+    fn answer(&mut self, nth: usize, hit: bool);
+}
+
 impl Store {
     /// An empty store. The geometry has been checked.
     pub(super) fn new(geometry: &Geometry) -> Self {
@@ -140,6 +148,22 @@ impl Store {
             Self::Narrow(sets) => sets.access(number, tag, ways),
             Self::Wide(sets) => sets.access(number, tag, ways),
             Self::Full(full) => full.access(tag),
+        }
+    }
+
+    /// The same for many tags in their order. What kind of store this is, is asked only once.
+    #[inline]
+    pub(super) fn access_all(&mut self, n: usize, ways: u32, questions: &mut impl Questions) {
+        match self {
+            Self::Small(sets) => sets.access_all(n, ways, questions),
+            Self::Narrow(sets) => sets.access_all(n, ways, questions),
+            Self::Wide(sets) => sets.access_all(n, ways, questions),
+            Self::Full(full) => {
+                for nth in 0..n {
+                    let hit = full.access(questions.number_and_tag(nth).1);
+                    questions.answer(nth, hit);
+                }
+            }
         }
     }
 
@@ -217,19 +241,19 @@ impl<O: Order, const WORDS: usize> Set<O, WORDS> {
             let bit = marks.trailing_zeros();
             bit % 8 * 8 + bit / 8
         };
-        // Nearly always the first mark is right, or there is none: no branch depends on which. The bit set besides is way 7's of the first word, whose
-        // tag is looked at for nothing if it is not marked itself.
-        let way = way_of(marks | 1 << 56);
-        let hit = self.tag(way) == tag;
-        marks &= marks.wrapping_sub(1);
-        if marks != 0 && !hit {
+        // Nearly always the first mark is right, or there is none: no branch depends on which. The bit set besides is above all marks; some tag,
+        // which is not the one wanted, is then looked at for nothing.
+        let way = way_of(marks | 1 << 63);
+        let others = marks & marks.wrapping_sub(1);
+        if others != 0 {
             return self.find_among(tag, marks);
         }
-        (way, hit)
+        (way, self.tag(way) == tag)
     }
 
     /// The same among these marks.
     #[cold]
+    #[inline(never)]
     fn find_among(&self, tag: u64, mut marks: u64) -> (u32, bool) {
         while marks != 0 {
             let bit = marks.trailing_zeros();
@@ -297,6 +321,15 @@ impl<O: Order, const WORDS: usize> Sets<O, WORDS> {
             set.order.touch(way)
         };
         hit
+    }
+
+    #[inline]
+    fn access_all(&mut self, n: usize, ways: u32, questions: &mut impl Questions) {
+        for nth in 0..n {
+            let (number, tag) = questions.number_and_tag(nth);
+            let hit = self.access(number, tag, ways);
+            questions.answer(nth, hit);
+        }
     }
 
     /// The way to give up. With a mask that allows none of the ways, way 0 (a preset's masks are checked).

@@ -109,6 +109,16 @@ fn line_key(space: u16, area: u32, level: u32, entry: u64) -> u64 {
     (entry >> 3) | u64::from(level) << 42 | u64::from(area) << 45 | u64::from(space) << 48
 }
 
+/// The number and the tag of a table's entry in a page-walk cache.
+#[inline]
+pub(super) fn entry(context: u32, address: u64, level: u32) -> (u64, u64) {
+    let number = address >> shift(level);
+    (
+        number,
+        tag(context, WALK_KIND, u64::from(level) << (KIND_AT - 4) | number),
+    )
+}
+
 impl Walker {
     pub(super) fn new(preset: &Preset) -> Self {
         Self {
@@ -152,20 +162,16 @@ impl Walker {
         self.caches[level as usize - 1]
     }
 
-    /// Whether the entry of a level is cached in this store, the one of that level. A miss puts in what the walk is about to read.
-    #[inline]
-    pub(super) fn cached(stores: &mut [Store], store: u8, context: u32, address: u64, level: u32) -> bool {
-        let number = address >> shift(level);
-        let wanted = tag(context, WALK_KIND, u64::from(level) << (KIND_AT - 4) | number);
-        stores[usize::from(store)].access(number, wanted, ALL_WAYS)
-    }
-
     /// The level at which a walk for a page of this size starts to read: below the lowest entry that is cached.
     #[inline]
     pub(super) fn start(&self, stores: &mut [Store], context: u32, address: u64, size: PageSize) -> u32 {
         for level in size.level() + 1..=self.top {
-            let store = self.cache(level);
-            if store.is_some_and(|store| Self::cached(stores, store, context, address, level)) {
+            let Some(store) = self.cache(level) else {
+                continue;
+            };
+            let (number, wanted) = entry(context, address, level);
+            // A miss puts in what the walk is about to read.
+            if stores[usize::from(store)].access(number, wanted, ALL_WAYS) {
                 return level - 1;
             }
         }
