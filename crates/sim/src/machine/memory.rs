@@ -2,7 +2,7 @@
 
 use super::calls::Madvise;
 use super::{Machine, MachineError};
-use crate::workload::{Advice, Memory, MemoryError};
+use crate::workload::{Access, Advice, Memory, MemoryError};
 
 fn said(error: MachineError, call: &'static str, address: u64, bytes: u64) -> MemoryError {
     match error {
@@ -54,6 +54,18 @@ impl Memory for Machine {
         self.compute(self.current, ns);
         if self.spaces.get(self.current).is_none() {
             self.outlive(ns);
+        }
+    }
+
+    fn touch_all(&mut self, accesses: &[Access]) {
+        let mut left = accesses;
+        loop {
+            left = &left[self.access_some(self.current, left)..];
+            let Some((next, others)) = left.split_first() else {
+                return;
+            };
+            next.make(self);
+            left = others;
         }
     }
 

@@ -9,6 +9,7 @@
 //! | this one | the machine, and the access |
 //! | `config` | what it is made of |
 //! | `prices` | the costs as the machine charges them |
+//! | `batch` | many accesses at once |
 //! | `calls`, `remap`, `fork` | mmap, munmap, madvise; mremap; fork and exit |
 //! | `driver` | memory for a driver, compaction by hand |
 //! | `memory` | a process as programs see it |
@@ -22,6 +23,7 @@
 //! | `counters`, `content`, `check` | what happened; what memory holds; the invariants |
 
 mod background;
+mod batch;
 mod calls;
 mod check;
 mod config;
@@ -37,6 +39,8 @@ mod promote;
 mod reclaim;
 mod remap;
 mod reserve;
+#[cfg(test)]
+mod batch_tests;
 #[cfg(test)]
 mod tests;
 mod zap;
@@ -55,7 +59,7 @@ use mega_core::observe::Region;
 use crate::cost::Costs;
 use crate::physical::Physical;
 use crate::space::{Entry, Sharing, Space};
-use crate::tlb::{PageSize, Tlb};
+use crate::tlb::{self, Tlb};
 use crate::unit::{Page, SpaceId};
 use crate::workload::Latency;
 use content::Content;
@@ -135,6 +139,8 @@ pub struct Machine {
     pub(crate) swap: Swap,
     pub(crate) content: Option<Content>,
     tlb: Option<Tlb>,
+    /// The accesses of a batch as the TLB sees them.
+    translated: Box<[tlb::Access; batch::BATCH]>,
     costs: Costs,
     pub(crate) prices: Prices,
     pub(crate) policy: Box<dyn FaultPolicy>,
@@ -197,6 +203,7 @@ impl Machine {
             content: config.check_contents.then(Content::default),
             prices: Prices::new(&config.costs, config.tlb.as_ref()),
             tlb,
+            translated: Box::new([tlb::Access::default(); batch::BATCH]),
             costs: config.costs.clone(),
             policy,
             split_frees: config.split_frees,
@@ -236,25 +243,9 @@ impl Machine {
             let Some(space) = self.spaces.get_mut(id) else {
                 return Err(MachineError::NoProcess);
             };
-            let size = match space.tables.get(page.region()) {
-                Entry::Table(at) if space.tables.table_mut(at).ptes[page.index()].touch(write) => PageSize::Base,
-                Entry::Huge(at) => {
-                    let huge = space.tables.huge_mut(at);
-                    if write {
-                        if huge.protected {
-                            self.fault(id, page, write)?;
-                            continue;
-                        }
-                        huge.dirty = true;
-                        huge.set(page.index(), true);
-                    }
-                    huge.accessed = true;
-                    PageSize::Huge
-                }
-                _ => {
-                    self.fault(id, page, write)?;
-                    continue;
-                }
+            let Some(size) = space.tables.touch(page, write) else {
+                self.fault(id, page, write)?;
+                continue;
             };
             let same = std::mem::replace(&mut space.last_page, page) == page;
             let mut cost = if same { self.prices.hit } else { self.prices.miss };

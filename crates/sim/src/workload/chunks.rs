@@ -3,7 +3,7 @@
 use super::pattern::{self, chunk_visited, chunk_word};
 use super::program::{after, describe, map_area};
 use super::sampled::weighed;
-use super::{pace, Memory, Program, ProgramError, Progress, Results, BATCH, MIB, PAGE};
+use super::{pace, Batch, Memory, Program, ProgramError, Progress, Results, BATCH, MIB, PAGE};
 use rand_core::RngCore;
 use rand_pcg::Pcg64Mcg;
 use serde::{Deserialize, Serialize};
@@ -134,11 +134,13 @@ impl<M: Memory> Program<M> for Chunks {
                     let used = self.chunks.len().div_ceil(one_in) as u64;
                     let chunks = &self.chunks;
                     weighed(memory, o.weight, |memory| {
+                        let mut batch = Batch::new(memory);
                         for _ in 0..BATCH {
                             let random = rng.next_u64();
                             let (chunk, index) = (chunk_visited(random, used), chunk_word(random, words));
-                            memory.update(chunks[chunk as usize * one_in] + index * 8);
+                            batch.update(chunks[chunk as usize * one_in] + index * 8);
                         }
+                        drop(batch);
                         memory.work(BATCH * pace::VISIT);
                     });
                     let now = memory.now_ns();

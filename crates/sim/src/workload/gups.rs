@@ -2,7 +2,7 @@
 
 use super::program::{after, describe, map_area};
 use super::sampled::weighed;
-use super::{pace, pattern, Memory, Program, ProgramError, Progress, Results, BATCH, MIB, PAGE};
+use super::{pace, pattern, Batch, Memory, Program, ProgramError, Progress, Results, BATCH, MIB, PAGE};
 use rand_pcg::Pcg64Mcg;
 use serde::{Deserialize, Serialize};
 
@@ -115,9 +115,11 @@ impl<M: Memory> Program<M> for Gups {
                     let left = self.options.updates.map_or(u64::MAX, |n| n.saturating_sub(done));
                     let piece = left.div_ceil(weight).min(PIECE);
                     weighed(memory, weight, |memory| {
+                        let mut batch = Batch::new(memory);
                         for (index, _) in pattern::updates(rng, bytes / 8).take(piece as usize) {
-                            memory.touch(base + index * 8, true);
+                            batch.touch(base + index * 8, true);
                         }
+                        drop(batch);
                         memory.work(piece * pace::UPDATE);
                     });
                     let now = memory.now_ns();

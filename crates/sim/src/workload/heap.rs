@@ -4,7 +4,7 @@
 use super::pattern::{self, below};
 use super::program::{check_mib, describe, map_area};
 use super::sampled::weighed;
-use super::{pace, Memory, Program, ProgramError, Progress, Results, BATCH, MIB, PAGE};
+use super::{pace, Batch, Memory, Program, ProgramError, Progress, Results, BATCH, MIB, PAGE};
 use rand_core::RngCore;
 use rand_pcg::Pcg64Mcg;
 use serde::{Deserialize, Serialize};
@@ -117,9 +117,11 @@ impl<M: Memory> Program<M> for Heap {
                 }
                 State::Array { page } => {
                     let end = (*page + BATCH).min(array_bytes / PAGE);
+                    let mut batch = Batch::new(memory);
                     for page in *page..end {
-                        memory.touch(self.array + page * PAGE, true);
+                        batch.touch(self.array + page * PAGE, true);
                     }
+                    drop(batch);
                     memory.work((end - *page) * pace::FILL_PAGE);
                     *page = end;
                     if end == array_bytes / PAGE {
@@ -143,10 +145,12 @@ impl<M: Memory> Program<M> for Heap {
                     let (array, heap) = (self.array, self.heap);
                     let words = (array_bytes / 8, self.heap_bytes / 8);
                     weighed(memory, weight, |memory| {
+                        let mut batch = Batch::new(memory);
                         for _ in 0..piece {
-                            memory.update(array + below(rng.next_u64(), words.0) * 8);
-                            memory.update(heap + below(rng.next_u64(), words.1) * 8);
+                            batch.update(array + below(rng.next_u64(), words.0) * 8);
+                            batch.update(heap + below(rng.next_u64(), words.1) * 8);
                         }
+                        drop(batch);
                         memory.work(piece * pace::VISIT);
                     });
                     let done = (piece * weight).min(left);

@@ -3,7 +3,7 @@
 use super::pattern::hole_goes;
 use super::program::{after, describe, map_area};
 use super::sampled::weighed;
-use super::{pace, Advice, Memory, Program, ProgramError, Progress, Results, BATCH, MIB, PAGE};
+use super::{pace, Advice, Batch, Memory, Program, ProgramError, Progress, Results, BATCH, MIB, PAGE};
 use serde::{Deserialize, Serialize};
 
 /// Options of [`Holes`].
@@ -158,9 +158,11 @@ impl<M: Memory> Program<M> for Holes {
                     };
                     let first = self.base + chunk * MIB;
                     weighed(memory, o.weight, |memory| {
+                        let mut batch = Batch::new(memory);
                         for page in 0..CHUNK {
-                            memory.update(first + page * PAGE);
+                            batch.update(first + page * PAGE);
                         }
+                        drop(batch);
                         memory.work(CHUNK * pace::VISIT);
                     });
                     *at = (*at + 1) % self.kept.len();

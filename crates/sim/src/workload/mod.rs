@@ -19,6 +19,7 @@
 //!
 //! Times between accesses come from [`pace`]: what the live ones compute, without their memory.
 
+mod batch;
 mod btree;
 mod btree_nodes;
 mod catalogue;
@@ -48,6 +49,7 @@ mod table;
 mod touch;
 mod turnover;
 
+pub use batch::{Access, Batch, Does};
 pub use btree::{Btree, BtreeOptions};
 pub use catalogue::{Spec, NAMES};
 pub use chunks::{Chunks, ChunksOptions};

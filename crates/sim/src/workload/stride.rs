@@ -3,7 +3,7 @@
 use super::pattern::{strides, Strides};
 use super::program::{describe, map_area};
 use super::sampled::{weighed, SampledShifts};
-use super::{pace, Memory, Program, ProgramError, Progress, Results, MIB};
+use super::{pace, Batch, Memory, Program, ProgramError, Progress, Results, MIB};
 use serde::{Deserialize, Serialize};
 
 /// Options of [`Stride`].
@@ -122,10 +122,12 @@ impl<M: Memory> Program<M> for Stride {
             };
             let (mut visits, from) = (0, base + *first * 8);
             weighed(memory, *weight, |memory| {
+                let mut batch = Batch::new(memory);
                 for index in strides.take(PIECE) {
-                    memory.update(from + index as u64 * 8);
+                    batch.update(from + index as u64 * 8);
                     visits += 1;
                 }
+                drop(batch);
                 memory.work(visits * pace::STRIDE);
             });
             let now = memory.now_ns();

@@ -4,7 +4,7 @@
 //! * LRBHPS, section 4.2: huge pages' worth of memory until there is none, of each of which a part is unmapped.
 
 use super::program::{after, check_mib, describe, map_area};
-use super::{Memory, Program, ProgramError, Progress, Results, BATCH, MIB, PAGE};
+use super::{Batch, Memory, Program, ProgramError, Progress, Results, BATCH, MIB, PAGE};
 use serde::{Deserialize, Serialize};
 
 /// Options of [`Turnover`].
@@ -150,9 +150,11 @@ impl<M: Memory> Program<M> for Turnover {
                 State::Visit { base, page, write } => {
                     let pages = self.pages();
                     let end = (page + BATCH).min(pages);
+                    let mut batch = Batch::new(memory);
                     for page in page..end {
-                        memory.touch(base + page * PAGE, write);
+                        batch.touch(base + page * PAGE, write);
                     }
+                    drop(batch);
                     memory.work(end - page);
                     self.results.operations += end - page;
                     self.results.mark(memory.now_ns(), end - page);
