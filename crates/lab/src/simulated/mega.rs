@@ -461,6 +461,7 @@ fn big(scale: f64) -> Scenario {
     };
     let redis = Placed {
         after: Some(1),
+        node: 1,
         ..runs(Spec::Redis(options))
     };
     in_proportion(on_server(scale, vec![redis, turnover]), scale)
@@ -728,7 +729,14 @@ pub(super) const LIST: &[Experiment] = &[
         source: "MEGA (SYSTOR'19), Tables 9 and 10",
         question: "How fast is a store on memory that has been used for long, and what is left of contiguous memory?",
         differs: "Keys are never drawn twice (107 of 40,000 would be); the network is a constant per request",
-        cannot_know: &[RATES, BOOKS],
+        cannot_know: &[
+            RATES,
+            BOOKS,
+            (
+                "where programs ran",
+                "the processor is made for two sockets; two nodes are taken, and Redis on the other one, which is as likely as the same",
+            ),
+        ],
         misses: &[],
         words: &[],
         unknown: &[],

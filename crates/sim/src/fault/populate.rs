@@ -43,7 +43,10 @@ impl Machine {
     /// A zeroed huge page. False: there is no block.
     fn populate_huge(&mut self, id: SpaceId, region: Region, effort: Effort) -> bool {
         let first = Page::first_of(region);
-        let loaded = self.spaces.get(id).is_some_and(|space| space.tables.table_of(region).is_some());
+        let loaded = self
+            .spaces
+            .get(id)
+            .is_some_and(|space| space.tables.table_of(region).is_some());
         let Some(block) = self.free_block(effort, Owner::Anonymous(id, first)) else {
             self.count(|counters| counters.thp_fault_fallback += 1);
             return false;

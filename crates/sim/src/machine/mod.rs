@@ -24,6 +24,8 @@
 
 mod background;
 mod batch;
+#[cfg(test)]
+mod batch_tests;
 mod calls;
 mod check;
 mod config;
@@ -39,8 +41,6 @@ mod promote;
 mod reclaim;
 mod remap;
 mod reserve;
-#[cfg(test)]
-mod batch_tests;
 #[cfg(test)]
 mod tests;
 mod zap;
@@ -305,6 +305,13 @@ impl Machine {
         let id = self.spaces.next_id()?;
         self.spaces.push(Space::new(id, name, self.now_ps));
         Some(id)
+    }
+
+    /// A process runs on a processor of this NUMA node from now on: new memory comes from there first. Nothing moves.
+    pub fn run_on(&mut self, id: SpaceId, node: u8) {
+        if let Some(space) = self.spaces.get_mut(id) {
+            space.node = node;
+        }
     }
 
     /// The physical memory, to fragment it or fill it with page cache before a run. What processes map must be left alone.

@@ -34,6 +34,7 @@ pub struct Member {
     /// It begins so long after this one is over.
     after: Option<usize>,
     exits: bool,
+    node: u8,
     state: State,
     id: Option<SpaceId>,
     end_ns: u64,
@@ -49,11 +50,18 @@ impl Member {
             starts_ns,
             after: None,
             exits,
+            node: 0,
             state: State::Waits,
             id: None,
             end_ns: 0,
             last: ProgramOutcome::default(),
         }
+    }
+
+    /// The same, on this NUMA node.
+    #[must_use]
+    pub fn on(self, node: u8) -> Self {
+        Self { node, ..self }
     }
 
     /// The same, but it begins so long after that member is over.
@@ -83,6 +91,9 @@ impl Member {
                 return;
             }
             self.state = State::Runs;
+            if let Some(id) = self.id {
+                machine.run_on(id, self.node);
+            }
             self.last.counted_before = machine.counters();
         }
         let Some(id) = self.id else { return };

@@ -246,6 +246,9 @@ pub struct Placed {
     /// Its memory goes when it is over; else it stays until the run is.
     #[serde(default)]
     pub exits: bool,
+    /// The NUMA node of the processor that it runs on: its memory comes from there first.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub node: u8,
 }
 
 impl Placed {
@@ -258,6 +261,7 @@ impl Placed {
             starts: Duration::ZERO,
             after: None,
             exits: false,
+            node: 0,
         }
     }
 }
@@ -408,7 +412,9 @@ impl Scenario {
                 name: name.clone(),
                 source,
             })?;
-            Ok(Member::new(name, program, nanos(placed.starts), placed.exits).after(placed.after))
+            Ok(Member::new(name, program, nanos(placed.starts), placed.exits)
+                .after(placed.after)
+                .on(placed.node))
         };
         self.programs.iter().enumerate().map(member).collect()
     }
@@ -497,6 +503,10 @@ impl Scenario {
             end_ns,
         }
     }
+}
+
+fn is_zero(node: &u8) -> bool {
+    *node == 0
 }
 
 fn nanos(time: Duration) -> u64 {

@@ -101,6 +101,21 @@ fn a_program_begins_after_another_is_over() {
 }
 
 #[test]
+fn a_program_takes_memory_where_it_runs() {
+    let mut two = scenario("base", vec![gups(64, 10)]);
+    two.machine.nodes = 2;
+    for node in 0..2 {
+        two.programs[0].node = node;
+        let zones = run(&two).zones;
+        let free = |node| -> u64 {
+            let of_node = zones.iter().filter(|zone| zone.node == node);
+            of_node.map(|zone| zone.free_pages + zone.listed_pages).sum()
+        };
+        assert!(free(1 - node) >= free(node) + 16_000, "{} {}", free(0), free(1));
+    }
+}
+
+#[test]
 fn a_long_run_keeps_a_bounded_number_of_samples() {
     let sleeps = Placed::new(Spec::Sparse(SparseOptions {
         mib: 16,

@@ -56,6 +56,8 @@ pub struct Space {
     pub name: String,
     /// When it was made, in ns of the machine's clock.
     pub started_ns: u64,
+    /// The NUMA node of the processor that it runs on: its memory comes from there first.
+    pub node: u8,
     /// Its own clock, in ps: one processor runs it.
     pub clock_ps: u64,
     /// The page of its last access.
@@ -86,6 +88,7 @@ impl Space {
             id,
             name: name.to_string(),
             started_ns: now_ps / 1000,
+            node: 0,
             clock_ps: now_ps,
             last_page: Page(u64::MAX),
             locked_from_ps: 0,
