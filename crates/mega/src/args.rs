@@ -2,7 +2,10 @@
 
 mod sim;
 
-pub use sim::{SimArgs, SimCalibrateArgs, SimCommand, SimListArgs, SimMachine, SimRunArgs, SimSweepArgs};
+pub use sim::{
+    SimAccuracyArgs, SimArgs, SimCalibrateArgs, SimCommand, SimListArgs, SimMachine, SimPaperArgs, SimRunArgs,
+    SimSweepArgs,
+};
 
 use std::ffi::OsString;
 use std::num::NonZeroU32;

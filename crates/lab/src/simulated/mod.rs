@@ -10,6 +10,7 @@ mod machines;
 mod mega;
 pub mod orderings;
 mod study;
+pub mod sweep;
 mod tables;
 
 pub use experiment::{Case, Experiment, Miss, Progress, Setup, SystemOf, Words};

@@ -1,18 +1,20 @@
 //! The command line of `mega sim`.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Parser, Subcommand};
 use mega_core::units::{Bytes, Share};
 use mega_lab::simulated::sweep::Shard;
 
-use super::{parse_budget, parse_interval, parse_rounds};
+use super::{parse_budget, parse_interval, parse_rounds, parse_scale, BenchOptions};
 
 /// `mega sim`
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Nothing here needs root or changes a setting. The same command gives the same figures, on any number of\n\
+    after_help = "mega sim NAME... [--scale F] runs the papers' experiments at the papers' sizes (`mega sim all`: all of them).\n\n\
+Nothing here needs root or changes a setting. The same command gives the same figures, on any number of\n\
 threads. docs/simulator.md describes scenarios, systems and sweeps."
 )]
 pub struct SimArgs {
@@ -32,6 +34,62 @@ pub enum SimCommand {
     Sweep(SimSweepArgs),
     /// Measure what things cost on this machine
     Calibrate(SimCalibrateArgs),
+    /// Run five workloads live and simulated, and say how far apart they are
+    Accuracy(SimAccuracyArgs),
+    /// A paper's experiment by its name: see [`SimPaperArgs`].
+    #[command(external_subcommand)]
+    Paper(Vec<OsString>),
+}
+
+/// `mega sim NAME…`: the papers' experiments in simulation
+#[derive(Debug, Parser)]
+#[command(
+    name = "mega sim",
+    bin_name = "mega sim",
+    about = "The papers' tables and figures in simulation, at the papers' sizes, beside what was published"
+)]
+pub struct SimPaperArgs {
+    /// An experiment, several, or all (`mega sim list` names them)
+    #[arg(value_name = "NAME", required = true)]
+    pub names: Vec<String>,
+
+    /// Size, 1 being the paper's
+    #[arg(long, value_name = "F", value_parser = parse_scale, default_value = "1")]
+    pub scale: f64,
+
+    /// Seed of everything random
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub seed: u64,
+
+    /// Folder for results, each in one of its own
+    #[arg(short, long, value_name = "FOLDER", default_value = "mega-results")]
+    pub output: PathBuf,
+
+    /// Runs at once (default: as many as there are processors)
+    #[arg(long = "threads", value_name = "N", value_parser = parse_threads)]
+    threads: Option<usize>,
+
+    /// All records and comparisons as JSON
+    #[arg(long)]
+    pub json: bool,
+
+    /// No progress
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+impl SimPaperArgs {
+    /// From the words after `mega sim`.
+    pub fn of_words(words: &[OsString]) -> Result<Self, clap::Error> {
+        let program = OsString::from("mega sim");
+        Self::try_parse_from(std::iter::once(&program).chain(words))
+    }
+
+    /// Runs at once.
+    pub fn threads(&self) -> usize {
+        let there = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        self.threads.unwrap_or_else(there)
+    }
 }
 
 /// `mega sim list`
@@ -228,6 +286,58 @@ pub struct SimCalibrateArgs {
     pub quiet: bool,
 }
 
+/// `mega sim accuracy`
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The live part is an experiment as `mega bench` runs it: it needs root, changes settings of THP and puts them \
+back, and\ntakes about 20 minutes on a quiet machine at scale 1."
+)]
+pub struct SimAccuracyArgs {
+    /// Size; 1 is 2 to 4 GB
+    #[arg(long, value_name = "F", value_parser = parse_scale, default_value = "1")]
+    pub scale: f64,
+
+    /// Live rounds
+    #[arg(long, value_name = "N", default_value = "3", value_parser = parse_rounds)]
+    pub rounds: usize,
+
+    /// Costs that `mega sim calibrate` measured (default: the development machine's)
+    #[arg(long, value_name = "FILE")]
+    pub costs: Option<PathBuf>,
+
+    /// Seed of everything random
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub seed: u64,
+
+    /// Folder for results, each in one of its own
+    #[arg(short, long, value_name = "FOLDER", default_value = "mega-results")]
+    pub output: PathBuf,
+
+    /// What was compared as JSON
+    #[arg(long)]
+    pub json: bool,
+
+    /// No progress
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+impl SimAccuracyArgs {
+    /// For the live part.
+    pub fn bench(&self) -> BenchOptions {
+        BenchOptions {
+            rounds: Some(self.rounds),
+            scale: Some(self.scale),
+            interval: None,
+            seed: self.seed,
+            output: self.output.clone(),
+            no_pin: false,
+            json: self.json,
+            quiet: self.quiet,
+        }
+    }
+}
+
 fn parse_threads(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(threads @ 1..=1024) => Ok(threads),
@@ -239,12 +349,28 @@ fn parse_threads(text: &str) -> Result<usize, String> {
 mod tests {
     use super::super::{Cli, Command};
     use super::*;
-    use clap::Parser;
 
     fn sim(args: &[&str]) -> Result<SimCommand, clap::Error> {
         match Cli::try_parse_from([&["mega", "sim"], args].concat())?.command {
             Command::Sim(args) => Ok(args.command),
             other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn any_other_word_is_a_papers_experiment() {
+        let SimCommand::Paper(words) = sim(&["mega-table3", "--scale", "0.1"]).unwrap() else {
+            panic!()
+        };
+        let args = SimPaperArgs::of_words(&words).unwrap();
+        assert_eq!((args.names[0].as_str(), args.scale, args.seed), ("mega-table3", 0.1, 1));
+        for bad in [
+            &["mega-table3", "--scale", "0"][..],
+            &["a", "--no"],
+            &["a", "--threads", "0"],
+        ] {
+            let words: Vec<OsString> = bad.iter().map(OsString::from).collect();
+            assert!(SimPaperArgs::of_words(&words).is_err(), "{bad:?}");
         }
     }
 
@@ -271,7 +397,6 @@ mod tests {
             &["sweep", "a.json", "--shard", "3/2"],
             &["calibrate", "a"],
             &[],
-            &["nothing"],
         ] {
             assert!(sim(bad).is_err(), "{bad:?}");
         }

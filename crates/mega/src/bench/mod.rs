@@ -31,6 +31,15 @@ pub struct Asked {
 }
 
 impl Asked {
+    /// A plan of our own.
+    pub fn of_plan(about: About, plan: Plan) -> Self {
+        Self {
+            about,
+            plan,
+            published: Vec::new(),
+        }
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         &self.about.name

@@ -184,7 +184,7 @@ mod tests {
         };
         let (m, p) = run(Heap::new(o).unwrap());
         // 16 times 132 KB are the first multiple over 2 MB.
-        assert_eq!((p.heap_bytes, m.calls[2]), (16 * 132 << 10, 15));
+        assert_eq!((p.heap_bytes, m.calls[2]), ((16 * 132) << 10, 15));
         assert_eq!((m.resident_pages(), m.reads), (256 + 16 * 33, 2000));
         steps_do_not_matter(|| Heap::new(o).unwrap());
         let weighed = HeapOptions { weight: 10, ..o };

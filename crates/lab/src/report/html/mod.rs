@@ -113,7 +113,7 @@ fn section(out: &mut String, record: &Record, index: usize, case: &CaseCompariso
             true => "",
             false => "the line across a bar is the median's 95 % interval",
         };
-        let note = [good, interval].iter().filter(|part| !part.is_empty()).copied();
+        let note = [good, interval].into_iter().filter(|part| !part.is_empty());
         let note = note.collect::<Vec<_>>().join("; ");
         figure(&mut figures, &metric.label, &note, bars::bars(metric));
     }
@@ -135,7 +135,7 @@ fn section(out: &mut String, record: &Record, index: usize, case: &CaseCompariso
             true => "",
             false => "median of the rounds, in the band from the least to the most",
         };
-        let note = [rounds, &dots].iter().filter(|part| !part.is_empty()).copied();
+        let note = [rounds, &dots].into_iter().filter(|part| !part.is_empty());
         let note = note.collect::<Vec<_>>().join("; ");
         let label = format!("{} over time", tables::label_of(record, column));
         figure(&mut figures, &label, &note, series::series(record, index, column));

@@ -51,10 +51,7 @@ impl Column {
     /// A value as a field of CSV. Numbers in their shortest form that reads back the same.
     fn field(&self, row: usize) -> String {
         fn of<T>(values: &[Option<T>], row: usize, show: impl Fn(&T) -> String) -> String {
-            values
-                .get(row)
-                .and_then(Option::as_ref)
-                .map_or(String::new(), |value| show(value))
+            values.get(row).and_then(Option::as_ref).map_or(String::new(), show)
         }
         match &self.values {
             Values::Text(values) => of(values, row, |text| quoted(text)),

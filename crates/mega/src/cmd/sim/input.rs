@@ -6,6 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use mega_core::units::{parse_duration, Bytes, Share};
+use mega_sim::cost::Costs;
 use mega_sim::machine::Machine;
 use mega_sim::trace::{LackeyReader, Reader, Replay, ReplayOptions, TextReader};
 use mega_sim::workload::{Program, Spec, NAMES};
@@ -104,6 +105,11 @@ pub fn trace(path: &Path, process: Option<u32>, keep_times: bool) -> Result<Box<
         return Ok(Box::new(Replay::new(LackeyReader::new(file, false), options(true))));
     }
     Ok(Box::new(Replay::new(TextReader::new(file), options(false))))
+}
+
+/// Costs that `mega sim calibrate` wrote.
+pub fn costs(path: &Path) -> Result<Costs> {
+    Costs::from_json(&read(path)?).map_err(|e| Failure::usage(format!("{}: {e}", path.display())))
 }
 
 #[cfg(test)]

@@ -122,8 +122,11 @@ fn as_json() -> String {
         .iter()
         .map(|(form, meaning)| json!({"form": form, "meaning": meaning}))
         .collect();
+    let experiments: Vec<_> = mega_lab::simulated::all()
+        .map(|e| json!({"name": e.name, "title": e.title, "source": e.source, "question": e.question, "differs": e.differs}))
+        .collect();
     json!({
-        "schema": 1, "kind": "simulator", "workloads": workloads, "systems": systems, "system_grammar": grammar,
+        "schema": 1, "kind": "simulator", "experiments": experiments, "workloads": workloads, "systems": systems, "system_grammar": grammar,
         "machines": machines, "default_cost_sources": sources, "tlbs": tlbs, "tlb_aliases": aliases,
     })
     .to_string()
@@ -135,6 +138,11 @@ fn as_text() -> String {
         text.push_str(&wrapped(head, rest));
         text.push('\n');
     };
+    line("", "The papers' experiments (mega sim NAME):");
+    for experiment in mega_lab::simulated::all() {
+        let about = format!("{} ({})", experiment.title, experiment.source);
+        line(&format!("  {:<18} ", experiment.name), &about);
+    }
     line("", "Workloads (--workload NAME, options by --set KEY=VALUE):");
     for name in NAMES {
         line(&format!("  {name:<9} "), about(name));

@@ -1,9 +1,11 @@
 //! `mega sim`: the simulator from the command line.
 
+mod accuracy;
 mod calibrate;
 mod input;
 mod lines;
 mod list;
+mod paper;
 mod run;
 mod sweep;
 
@@ -15,7 +17,8 @@ use anyhow::Result;
 use mega_lab::report::terminal;
 use mega_lab::result::{Outcome, Record};
 
-use crate::args::{SimArgs, SimCommand};
+use crate::args::{SimArgs, SimCommand, SimPaperArgs};
+use crate::exit::Failure;
 
 /// Does what was asked for.
 pub fn run(args: &SimArgs) -> Result<()> {
@@ -24,6 +27,15 @@ pub fn run(args: &SimArgs) -> Result<()> {
         SimCommand::Run(args) => run::run(args),
         SimCommand::Sweep(args) => sweep::run(args),
         SimCommand::Calibrate(args) => calibrate::run(args),
+        SimCommand::Accuracy(args) => accuracy::run(args),
+        SimCommand::Paper(words) => match SimPaperArgs::of_words(words) {
+            Ok(args) => paper::run(&args),
+            // Help is no error.
+            Err(error) if !error.use_stderr() => Ok(error.print()?),
+            Err(error) => Err(Failure::usage(
+                error.to_string().trim_start_matches("error: ").trim_end(),
+            )),
+        },
     }
 }
 

@@ -13,7 +13,6 @@ use mega_lab::result::{About, Case, Outcome, Run};
 use mega_lab::simulated::figures::{self, Parts};
 use mega_lab::simulated::sweep::axes::{parse_fragment, seeded};
 use mega_lab::simulated::sweep::pool::{self, Told};
-use mega_sim::cost::Costs;
 use mega_sim::scenario::{CostsOf, Placed, Scenario, Silent, System};
 
 use super::input;
@@ -199,9 +198,7 @@ fn machine(scenario: &mut Scenario, args: &SimMachine) -> Result<()> {
         machine.tlb = (tlb != "none").then(|| tlb.clone());
     }
     if let Some(path) = &args.costs {
-        let text = input::read(path)?;
-        let costs = Costs::from_json(&text).map_err(|e| Failure::usage(format!("{}: {e}", path.display())))?;
-        machine.costs = CostsOf::Values(Box::new(costs));
+        machine.costs = CostsOf::Values(Box::new(input::costs(path)?));
     }
     if let Some(swap) = args.swap {
         machine.swap = swap;
