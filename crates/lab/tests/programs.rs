@@ -253,7 +253,7 @@ fn redis_reads_all_that_is_left_of_a_hash() {
     let Some((figures, watch)) = run(&small_hash(0.005)) else {
         return;
     };
-    assert_eq!(watch.phases, ["fill", "delete", "read"]);
+    assert_eq!(watch.phases, ["fill", "delete", "settle", "read"]);
     assert_eq!(watch.memory.len(), 1);
     assert!(figures.values["used_bytes"] < 0.4 * 10_000.0 * 5200.0);
 }

@@ -357,7 +357,13 @@ mod tests {
                     scenario.check().unwrap();
                     assert_eq!(scenario.programs[0].run.name(), case.name);
                     let spec = serde_json::to_value(&scenario.programs[0].run).unwrap();
-                    assert_eq!(spec["mib"].as_u64().unwrap() << 20, case.program.needs().memory_bytes);
+                    // The hash table has an index beside its values.
+                    let (mib, needs) = (spec["mib"].as_u64().unwrap(), case.program.needs().memory_bytes >> 20);
+                    assert!(
+                        (mib..=mib + mib / 50 + 16).contains(&needs),
+                        "{}: {mib} and {needs}",
+                        case.name
+                    );
                 }
             }
         }
