@@ -54,7 +54,7 @@ pub fn processes(args: &RecordArgs, to: &Path) -> Result<()> {
 
 /// Runs a command and records it and what comes of it. Exits with its status, or 125 to 127 when it did not come to that.
 pub fn command(args: &RecordArgs) -> ExitCode {
-    let prepared = || {
+    let prepared = || -> Result<_> {
         let signals = children::watch_signals()?;
         let words: Vec<_> = args.command.iter().map(|word| word.to_string_lossy()).collect();
         Ok((signals, Recording::prepare(args, output(args)?, words.join(" "))?))
