@@ -557,7 +557,7 @@ fn journal_lines_and_replays() {
         let mut lines = Vec::new();
         for line in text.lines().filter_map(|line| Line::parse(line).ok()) {
             // So many regions may be, but not in this test's memory.
-            if !matches!(line.event, Event::See { count, .. } if count > 4096) {
+            if !matches!(line.event, Event::See { count, .. } if count > 512) {
                 let _ = seen(&line.event);
                 lines.push(line);
             }
