@@ -87,8 +87,9 @@ fn a_full_journal_replays_through_a_fresh_policy_with_all_decisions_the_same() {
         assert!(found.decisions.same > 5, "{policy}: {found:?}");
         // The budgets, what failed and for how long it was left alone, and all that was written besides.
         for tally in [&found.outcomes, &found.deferrals, &found.rest] {
-            assert!(tally.is_same() && tally.same > 0, "{policy}: {found:?}");
+            assert!(tally.is_same(), "{policy}: {found:?}");
         }
+        assert!(found.outcomes.same > 5 && found.rest.same > 100, "{policy}: {found:?}");
     }
 }
 

@@ -178,19 +178,20 @@ fn is_full(journal: &[Line]) -> Result<bool, JournalError> {
 /// Runs the loop again on the recording that a full journal is, with this policy and the journal's settings, and compares what it writes
 /// with what the journal has.
 pub fn replay(journal: &[Line], policy: &mut dyn Policy) -> Result<Replayed, JournalError> {
-    if !is_full(journal)? {
+    let mut host = Recorded::new(journal);
+    if !is_full(journal)? || !host.has_more() {
+        // Nothing was decided. What there is may be wrong all the same.
+        let mut snapshots = Snapshots::default();
+        journal.iter().try_for_each(|line| snapshots.take(line).map(drop))?;
         return Ok(Replayed::default());
     }
     let settings = journal.iter().find_map(|line| settings_of(&line.event));
-    let mut host = Recorded::new(journal);
+    let settings = settings.unwrap_or(Settings {
+        full_journal: true,
+        ..Settings::default()
+    });
     let mut compare = Compare::new(journal);
-    if host.has_more() {
-        let settings = settings.unwrap_or(Settings {
-            full_journal: true,
-            ..Settings::default()
-        });
-        Control::new(&mut host, policy, settings, &mut compare).run();
-    }
+    Control::new(&mut host, policy, settings, &mut compare).run();
     host.error().map_or(Ok(()), Err)?;
     Ok(compare.finish())
 }
