@@ -123,6 +123,9 @@ fn is_machine(line: &Line) -> bool {
     matches!(line.event, Event::Machine { .. })
 }
 
+/// Where lines of a sort are counted, and which those are.
+type Sort<'a> = (&'a mut Tally, fn(&Event) -> bool);
+
 /// Takes what the loop writes, and compares it scan by scan.
 #[derive(Debug)]
 pub(super) struct Compare<'a> {
@@ -156,7 +159,7 @@ impl<'a> Compare<'a> {
         let is_cut = left.is_empty() && !self.is_whole;
         let live: Vec<Line> = part.iter().filter_map(comparable).collect();
         let again = std::mem::take(&mut self.again);
-        let sorts: [(&mut Tally, fn(&Event) -> bool); 3] = [
+        let sorts: [Sort<'_>; 3] = [
             (&mut self.found.decisions, |e| matches!(e, Event::Decide { .. })),
             (&mut self.found.outcomes, |e| matches!(e, Event::Outcome { .. })),
             (&mut self.found.deferrals, |e| matches!(e, Event::Defer { .. })),
