@@ -359,3 +359,35 @@ fn another_policy_on_the_same_observations_is_set_against_the_live_one() {
     let strict = contrast(&lines, strict.as_mut()).unwrap();
     assert!(sum(&strict).1 < decides(&lines), "{strict:?}");
 }
+
+#[test]
+fn a_journal_of_which_outcomes_are_not_reached_again_has_no_more_scans_for_it() {
+    // The first promotion of the last scan found no memory, says the changed journal: then the others had to wait.
+    let lines = journal_of("ingens", &[]);
+    let scans = lines
+        .iter()
+        .filter(|l| matches!(l.event, Event::Scanned { .. }))
+        .count();
+    let is_promotion = |l: &Line| {
+        matches!(
+            l.event,
+            Event::Outcome {
+                action: mega_core::action::Kind::Promote,
+                ..
+            }
+        )
+    };
+    let last = lines.iter().rposition(is_promotion).unwrap();
+    let first = lines[..last]
+        .iter()
+        .rposition(|l| matches!(l.event, Event::Scanned { .. }))
+        .unwrap();
+    let first = first + lines[first..].iter().position(is_promotion).unwrap();
+    let mut changed = lines[..=last].to_vec();
+    if let Event::Outcome { outcome, .. } = &mut changed[first].event {
+        *outcome = mega_core::action::Outcome::NoMemory;
+    }
+    let found = again(&changed);
+    assert!(found.is_same() && found.scans <= scans, "{found:?}");
+    assert!(first == last || !found.outcomes.missing.is_empty(), "{found:?}");
+}

@@ -511,7 +511,7 @@ fn journal() -> Vec<String> {
                 pid: 1,
                 region: Region(region),
                 action: ActionKind::Promote,
-                outcome: [Outcome::Done, Outcome::NoMemory, Outcome::Gone][region as usize - 1],
+                outcome: [Outcome::Done, Outcome::Busy, Outcome::Gone][region as usize - 1],
                 took_ns: 430_000,
                 returned_pages: 0,
                 cpu_ns: 2_000_000 * (scan + 1),

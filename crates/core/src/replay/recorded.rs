@@ -15,6 +15,9 @@ use crate::journal::{Deferred, Event, JournalError, Line};
 use crate::observe::{Can, Machine, Observation, ProcessId, Region, Snapshot, Why};
 use crate::units::{BasePages, Blocks, Bytes, Time};
 
+/// A wait that goes further than this past the last thing that was done is the one for the next scan. (The text form cuts times.)
+const SLACK: Duration = Duration::from_millis(1);
+
 /// An action that was carried out.
 #[derive(Debug)]
 struct Past {
@@ -401,10 +404,14 @@ impl Host for Recorded<'_> {
     }
 
     fn wait(&mut self, until: Time) -> Wake {
-        if !self.scan.open.is_empty() {
+        let last = self.scan.outcomes.last().map_or(Time(0), |past| past.at);
+        if !self.scan.open.is_empty() && until <= last.after(SLACK) {
             self.now = self.now.max(until);
             return Wake::Time;
         }
+        // What was carried out then and is not now is passed over.
+        self.scan.open.clear();
+        self.scan.open_promotions = 0;
         match self.next_tick() {
             Some(tick) if self.error.is_none() => {
                 self.now = tick;
