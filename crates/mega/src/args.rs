@@ -330,7 +330,8 @@ pub struct RecordArgs {
     pub workload: Option<String>,
 
     /// Its options, as in {"mib": 64, "seed": 7}
-    #[arg(long, value_name = "JSON", requires = "workload")]
+    #[arg(long, value_name = "JSON", requires = "workload",
+        conflicts_with_all = ["pids", "command", "import", "export", "info"])]
     pub options: Option<String>,
 
     /// Make a trace of a text: lackey (valgrind --tool=lackey --trace-mem=yes) or text
@@ -368,7 +369,7 @@ pub struct RecordArgs {
     pub scanner: ScannerChoice,
 
     /// With --info: as JSON
-    #[arg(long, requires = "info")]
+    #[arg(long, requires = "info", conflicts_with_all = ["pids", "command", "workload", "import", "export"])]
     pub json: bool,
 
     /// Say nothing but errors
