@@ -35,6 +35,7 @@ fn main() -> std::process::ExitCode {
         Command::Map(args) => cmd::map::run(&args),
         Command::Off(args) => cmd::off::run(&args),
         Command::Policies(args) => cmd::policies::run(&args),
+        Command::Record(args) => return cmd::record::run(&args),
         Command::Replay(args) => cmd::replay::run(&args),
         Command::Demo(args) => cmd::demo::run(&args),
         Command::Bench(args) => cmd::bench::run(&args),

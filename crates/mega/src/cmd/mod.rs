@@ -10,6 +10,7 @@ pub mod manage;
 pub mod map;
 pub mod off;
 pub mod policies;
+pub mod record;
 pub mod replay;
 pub mod run;
 pub mod show;
