@@ -347,7 +347,7 @@ fn traces_that_make_no_sense_and_places_that_cannot_be_written() {
             assert_eq!(replayed.stderr.lines().count(), 1, "{}", replayed.stderr);
         }
         // What was read before the end is told all the same.
-        let told = mega(&["record", "--info", "--json", &path("half")]);
+        let told = mega(&["record", "--json", "--info", &path("half")]);
         let told: serde_json::Value = serde_json::from_slice(&told.stdout).unwrap();
         assert!(
             told["whole"] == false && told["error"].as_str().unwrap().contains("ends here"),

@@ -17,7 +17,7 @@ fn mega(args: &[&str]) -> Output {
 }
 
 fn info(trace: &Path) -> Value {
-    let out = mega(&["record", "--info", "--json", trace.to_str().unwrap()]);
+    let out = mega(&["record", "--json", "--info", trace.to_str().unwrap()]);
     serde_json::from_slice(&out.stdout).unwrap_or_else(|e| panic!("{e}: {}", String::from_utf8_lossy(&out.stderr)))
 }
 
