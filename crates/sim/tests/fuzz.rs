@@ -17,6 +17,7 @@ use mega_core::policy::by_name;
 use mega_core::replay::{contrast, policy_of, replay};
 use mega_core::units::{BasePages, Blocks, Bytes, Share, Time};
 use mega_sim::cost::Costs;
+use mega_sim::scenario::Scenario;
 use mega_sim::trace::{
     count, write_text, Header, Kind, LackeyReader, Reader, Record, Replay, ReplayOptions, Scans, TextReader, Writer,
 };
@@ -606,6 +607,45 @@ fn programs() {
             if let Ok(spec) = serde_json::from_slice::<Spec>(input) {
                 let _ = spec.build::<CountingMemory>();
             }
+        },
+    );
+}
+
+#[test]
+fn scenarios() {
+    let all = r#"{
+        "machine": {"memory": "1G", "nodes": 2, "cpus": 2, "pc_hole": true, "costs": "mega", "tlb": "haswell", "swap": "1G"},
+        "system": "linux:defrag=always+mega:uprom=40%:compact=demand/floor=2G",
+        "fragment": {"unusable": {"share": "90%", "unmovable": "3%"}},
+        "interval": "500ms", "stall_budget": "5%", "cpu_budget": "10%", "every": "1s", "seed": 3, "ends": "120s",
+        "programs": [
+            {"run": {"program": "gups", "mib": 64}, "name": "g", "starts": "1s", "exits": true},
+            {"run": {"program": "chunks", "mib": 64}, "after": 0, "node": 1}
+        ]
+    }"#;
+    Scenario::from_json(all).unwrap();
+    let small = r#"{"fragment": "study", "programs": [{"run": {"program": "touch"}}]}"#;
+    let seeds = vec![all.as_bytes().to_vec(), small.as_bytes().to_vec()];
+    let words = [
+        "null",
+        "\"",
+        "[",
+        "{",
+        "1e999",
+        "-0",
+        "\"1T\"",
+        "\"-1%\"",
+        "\"mega:\"",
+        "+",
+        ":uprom=",
+        "\"0ns\"",
+        "true",
+    ];
+    fuzz(
+        "scenarios",
+        |dice| mutate(dice, &seeds, &words),
+        |input| {
+            let _ = Scenario::from_json(&String::from_utf8_lossy(input));
         },
     );
 }

@@ -129,7 +129,11 @@ mod tests {
         history.moved(&blocks(&[0, 20]));
         assert_eq!(ages(&mut history, 105, &[0, 20]), [Some(5), Some(5)]);
         history.moved(&blocks(&[0, 20, 1]));
-        assert_eq!(ages(&mut history, 110, &[0, 21]), [Some(10), Some(0)], "other blocks say nothing");
+        assert_eq!(
+            ages(&mut history, 110, &[0, 21]),
+            [Some(10), Some(0)],
+            "other blocks say nothing"
+        );
     }
 
     #[test]

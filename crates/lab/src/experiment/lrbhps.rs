@@ -193,9 +193,8 @@ fn redis(
 
 fn memory(case: &str, [base, linux, t64, t256]: [f64; 4]) -> Vec<Published> {
     // The paper's G are 10^9 bytes: 1.4 million values of 8 KB take 10 KB each in jemalloc, 14.4 · 10^9 with their entries; it has 14.2.
-    let one = |system: &str, variant, gb: f64| {
-        published("Table 4", Some(case), system, variant, &[("rss_bytes", gb * GB)])
-    };
+    let one =
+        |system: &str, variant, gb: f64| published("Table 4", Some(case), system, variant, &[("rss_bytes", gb * GB)]);
     [
         one("Linux 6.1, base pages", Some("base"), base),
         one("Linux 6.1, aggressive", Some("thp-always-defrag"), linux),
