@@ -42,7 +42,11 @@ pub(super) fn mib(full: u64, scale: f64) -> u64 {
 
 /// So many things at a scale.
 pub(super) fn count(full: u64, scale: f64) -> u64 {
-    ((full as f64 * scale).round() as u64).max(1000)
+    at_least(1000, full, scale)
+}
+
+fn at_least(least: u64, full: u64, scale: f64) -> u64 {
+    ((full as f64 * scale).round() as u64).max(least)
 }
 
 /// What one simulated piece of work stands for, when so many are right at scale 1: less memory needs fewer accesses to be gone through in
@@ -132,8 +136,10 @@ pub(super) fn runs(run: Spec) -> Placed {
 /// When there is none of this name; a test goes through all experiments.
 pub(super) fn redis(name: &str, scale: f64, in_flight: u32) -> RedisOptions {
     let options = RedisOptions::of_paper(name).unwrap_or_else(|| panic!("no Redis of a paper '{name}'"));
+    // Of values of half a megabyte a thousand are more than a small machine has.
+    let least = if options.most_bytes > 1 << 16 { 20 } else { 1000 };
     RedisOptions {
-        keys: count(options.keys, scale),
+        keys: at_least(least, options.keys, scale),
         requests: options.requests.map(|n| count(n, scale)),
         in_flight,
         ..options

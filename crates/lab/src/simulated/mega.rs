@@ -455,10 +455,7 @@ fn big(scale: f64) -> Scenario {
             ..TurnoverOptions::default()
         }))
     };
-    let options = RedisOptions {
-        keys: ((40_000.0 * scale) as u64).max(20),
-        ..redis("mega-big", scale, 50)
-    };
+    let options = redis("mega-big", scale, 50);
     let redis = Placed {
         after: Some(1),
         node: 1,
