@@ -26,6 +26,7 @@ fn small(name: &str) -> String {
         "stride" => r#""mib": 8, "times": 2, "shifts": 4"#,
         "churn" => r#""mib": 8, "times": 3"#,
         "touch" => r#""mib": 16"#,
+        "hog" => r#""count": 20"#,
         "heap" => r#""mib": 16, "array_mib": 16, "visits": 100000"#,
         "turnover" => r#""mib": 16, "round_mib": 8"#,
         "chunks" => r#""mib": 48, "chunk_mib": 8, "time_ns": 50000000"#,
