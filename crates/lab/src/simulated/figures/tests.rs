@@ -68,14 +68,17 @@ fn every_figure_is_a_metric_and_every_metric_of_a_live_twin_is_there() {
                 metric.name
             );
         }
-        assert!(
-            run.values["faults"] > 0.0 && run.distributions.contains_key("fault"),
-            "{name}"
-        );
-        assert!(
-            run.values["tlb_accesses"] > 0.0 && run.values["tlb_walk_cycles_share"] < 1.0,
-            "{name}"
-        );
+        // It takes blocks from the kernel, and touches none of them.
+        if *name != "hog" {
+            assert!(
+                run.values["faults"] > 0.0 && run.distributions.contains_key("fault"),
+                "{name}"
+            );
+            assert!(
+                run.values["tlb_accesses"] > 0.0 && run.values["tlb_walk_cycles_share"] < 1.0,
+                "{name}"
+            );
+        }
         assert!(!run.phases.is_empty() && run.seconds > 0.0, "{name}");
     }
 }
