@@ -161,14 +161,18 @@ fn a_journal_of_a_simulated_run_is_replayed_to_the_same_decisions() {
     };
     assert_eq!(result(&output).1.values(0, 0, "promoted"), [(0, *promoted as f64)]);
     let replayed = std::process::Command::new(MEGA)
-        .args(["replay", journal])
+        .args(["replay", "--json", journal])
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&replayed.stdout).into_owned();
-    assert!(
-        replayed.status.success() && said.contains(" 0 not made, 0 made anew"),
-        "{said}"
-    );
+    assert!(replayed.status.success());
+    let replayed: serde_json::Value = serde_json::from_slice(&replayed.stdout).unwrap();
+    for sort in ["decisions", "outcomes"] {
+        let counts = &replayed[sort];
+        assert!(counts["same"].as_u64() > Some(0), "{replayed}");
+        for other in ["moved", "missing", "extra"] {
+            assert_eq!(counts[other], 0, "{sort}: {replayed}");
+        }
+    }
 
     for refused in [
         &["--system", "base,mega"][..],
