@@ -65,6 +65,10 @@ pub struct SimPaperArgs {
     #[arg(short, long, value_name = "FOLDER", default_value = "mega-results")]
     pub output: PathBuf,
 
+    /// Run nothing: count what the newest results in this folder say
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["scale", "seed", "output", "threads"])]
+    pub kept: Option<PathBuf>,
+
     /// Runs at once (default: as many as there are processors)
     #[arg(long = "threads", value_name = "N", value_parser = parse_threads)]
     threads: Option<usize>,

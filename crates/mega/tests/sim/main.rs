@@ -2,6 +2,7 @@
 
 mod calibrate;
 mod input;
+mod paper;
 mod run;
 mod sweep;
 

@@ -1,11 +1,12 @@
 //! `mega sim NAME…`: the papers' tables and figures in simulation, and which of their comparisons come out the same.
 
 use std::io::Write;
+use std::path::Path;
 use std::sync::Mutex;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use mega_lab::report::folder::Folder;
+use mega_lab::report::folder::{self, Folder};
 use mega_lab::result::Record;
 use mega_lab::simulated::{self, Experiment, Progress};
 
@@ -19,7 +20,10 @@ pub fn run(args: &SimPaperArgs) -> Result<()> {
     let wanted = wanted(&args.names)?;
     let mut records = Vec::with_capacity(wanted.len());
     for experiment in &wanted {
-        records.push(one(experiment, args)?);
+        records.push(match &args.kept {
+            Some(folder) => kept(experiment, folder, args.json)?,
+            None => one(experiment, args)?,
+        });
     }
     let orderings = simulated::count(&records);
     let mut out = std::io::stdout().lock();
@@ -49,6 +53,30 @@ fn wanted(names: &[String]) -> Result<Vec<&'static Experiment>> {
     names.iter().map(find).collect()
 }
 
+/// The newest result of an experiment below this folder. The table is shown as it would have been.
+fn kept(experiment: &Experiment, parent: &Path, json: bool) -> Result<Record> {
+    let begins = format!("{}-2", folder_name(experiment));
+    let folders = std::fs::read_dir(parent).with_context(|| parent.display().to_string())?;
+    // Names end with the time at which the run began.
+    let newest = folders
+        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+        .filter(|path| {
+            path.file_name()
+                .is_some_and(|name| name.to_string_lossy().starts_with(&begins))
+        })
+        .max()
+        .with_context(|| format!("{}: no result of {}", parent.display(), experiment.name))?;
+    let record = folder::read(&newest)?;
+    if !json {
+        writeln!(std::io::stdout().lock(), "{}", simulated::side_by_side(&record)).context("cannot write the table")?;
+    }
+    Ok(record)
+}
+
+fn folder_name(experiment: &Experiment) -> String {
+    format!("sim-{}", experiment.name)
+}
+
 /// Runs one, shows its table beside the paper's, and keeps its record and report.
 fn one(experiment: &Experiment, args: &SimPaperArgs) -> Result<Record> {
     let began_unix_s = super::now_unix_s();
@@ -74,7 +102,7 @@ fn one(experiment: &Experiment, args: &SimPaperArgs) -> Result<Record> {
     record.settings.commit = super::commit();
     record.settings.began_unix_s = began_unix_s;
     record.settings.seconds = began.elapsed().as_secs_f64();
-    let folder = Folder::create(&args.output, &format!("sim-{}", experiment.name), began_unix_s)?;
+    let folder = Folder::create(&args.output, &folder_name(experiment), began_unix_s)?;
     folder.save(&record)?;
     let report = folder.save_report(&record)?;
     if let Ok(lines) = lines.lock() {
