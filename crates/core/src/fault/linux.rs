@@ -96,7 +96,7 @@ parameters! {
         khugepaged: bool = true, "whether khugepaged runs";
         pages_to_scan: Count<1, 100_000_000> = Count(4096), "base pages that khugepaged looks at per pass";
         scan_sleep: Duration = Duration::from_secs(10), "time between its passes";
-        huge_after_load: bool = false, "a store to a region that was only loaded from gets a huge page too (before Linux 5.8)";
+        huge_after_load: bool = false, "a store to a region that was only loaded from gets a huge page too (before Linux 5.8, and 6.18)";
         max_ptes_none: Count<0, 511> = Count(511), "base pages that may be missing in a region that it promotes";
         shrink_underused: bool = true, "split huge pages with more zero-filled pages than max_ptes_none under pressure (6.12)";
         pressure_under: Share = Share::percent(5), "available memory under which there is pressure";
