@@ -44,6 +44,8 @@ pub struct Ageing {
     touch: Duration,
     /// What a program may be held up for by one ageing.
     room: Duration,
+    /// Programs may be held up for all of their time.
+    is_free: bool,
     turns: BTreeMap<ProcessId, Turns>,
 }
 
@@ -62,6 +64,7 @@ impl Ageing {
         Self {
             touch,
             room: interval.mul_f64(stall.fraction()) / PART,
+            is_free: stall == Share::FULL,
             turns: BTreeMap::new(),
         }
     }
@@ -72,7 +75,8 @@ impl Ageing {
     }
 
     /// Of the regions that are asked for (by rising address), those whose turn it is. One at least, so that each gets its turn,
-    /// unless the program `is_behind`: its pause for what was done before is not over for long.
+    /// unless the program `is_behind`: there is more to do than the stall budget allows for anyway. Then only what costs next to nothing
+    /// is, and the turns go on later.
     pub fn choose(&mut self, process: &ProcessView, asked: &[Region], is_behind: bool) -> Chosen {
         let mut seen = process.regions.iter().peekable();
         let costs: Vec<u64> = asked
@@ -84,9 +88,12 @@ impl Ageing {
             .collect();
         let room = match self.touch.as_nanos() {
             0 => u64::MAX,
-            _ if is_behind => 0,
+            _ if self.is_free => u64::MAX,
             each => u64::try_from(self.room.as_nanos() / each).unwrap_or(u64::MAX),
         };
+        if is_behind && room < u64::MAX {
+            return self.chosen(asked, &costs, |i| costs[i] <= 1);
+        }
         if costs.iter().sum::<u64>() <= room {
             self.turns.remove(&process.id);
             return self.chosen(asked, &costs, |_| true);
@@ -97,7 +104,7 @@ impl Ageing {
         let mut left = room.saturating_sub(costs.iter().filter(|cost| **cost <= 1).sum());
         let mut scans = BTreeMap::new();
         let mut take = |i: usize, is_chosen: &mut [bool]| {
-            let fits = costs[i] <= left || (scans.is_empty() && !is_behind);
+            let fits = costs[i] <= left || scans.is_empty();
             if fits {
                 left = left.saturating_sub(costs[i]);
                 is_chosen[i] = true;
@@ -223,17 +230,25 @@ mod tests {
 
     #[test]
     fn a_program_that_is_behind_pays_for_nothing_more() {
-        let (view, asked) = view(vec![base(1, 512, 512), testing::huge(2, true).0, base(3, 512, 0)]);
+        let (view, asked) = view(vec![base(1, 512, 512), testing::huge(2, true).0, base(3, 512, 0), base(4, 512, 512)]);
         let chosen = room_for(600).choose(&view, &asked, true);
-        assert_eq!((numbers(&chosen), chosen.later), (vec![2, 3], 1));
+        assert_eq!((numbers(&chosen), chosen.later), (vec![2, 3], 2));
+        let mut ageing = room_for(512);
+        for i in 0..40 {
+            let chosen = ageing.choose(&view, &asked, i % 2 == 1);
+            let (is_behind, first) = (i % 2 == 1, i < 20);
+            assert!(is_behind || first == chosen.regions.contains(&Region(1)), "{i}: turns go on later");
+        }
     }
 
     #[test]
-    fn where_touching_costs_nothing_all_are_aged() {
+    fn where_touching_costs_nothing_or_stall_does_not_matter_all_are_aged() {
         let (view, asked) = view((0..1000).map(|i| base(i, 512, 512)).collect());
         let mut free = Ageing::new(Duration::ZERO, Duration::ZERO, Share::ZERO);
         let chosen = free.choose(&view, &asked, false);
         assert_eq!((chosen.regions.len(), chosen.stall), (1000, Duration::ZERO));
+        let mut unlimited = Ageing::new(Duration::from_secs(1), Duration::ZERO, Share::FULL);
+        assert_eq!(unlimited.choose(&view, &asked, false).regions.len(), 1000);
     }
 
     proptest::proptest! {

@@ -15,7 +15,7 @@ use std::time::Duration;
 use crate::action::{judge, precheck, Action, Expect, Kind, Outcome};
 use crate::ageing::Ageing;
 use crate::backoff::BackOff;
-use crate::budget::{Budget, CpuBucket, MemoryRoom, Pacing};
+use crate::budget::{pause_after, Budget, CpuBucket, MemoryRoom, Pacing};
 use crate::host::{Host, HostEvent, Look, Wake, Wants};
 use crate::journal::{decide, see, Deferred, Event, Line, SCHEMA};
 use crate::observe::{Machine, ProcessId, ProcessView, Snapshot};
@@ -513,7 +513,7 @@ impl<'a, H: Host> Control<'a, H> {
             if asked.is_empty() {
                 continue;
             }
-            let is_behind = self.pacing.free_from(*id) > self.host.now().after(self.settings.interval);
+            let is_behind = self.is_behind(*id, decision);
             let chosen = self.ageing.choose(process, asked, is_behind);
             let aged = self.host.age(*id, &chosen.regions);
             let now = self.host.now();
@@ -533,6 +533,19 @@ impl<'a, H: Host> Control<'a, H> {
             };
             self.say_at(now, age);
         }
+    }
+
+    /// Whether what was and is to be done with a process takes the whole next interval, as far as stall goes: then there is no sense in looking
+    /// for more to do.
+    fn is_behind(&self, process: ProcessId, decision: &Decision) -> bool {
+        let now = self.host.now();
+        let promotes = |action: &&Action| action.process == process && action.kind == Kind::Promote;
+        let open = decision.actions.iter().filter(promotes);
+        let open = open.filter(|action| self.back_off.holds(action, now).is_none()).count();
+        let cost = self.costs.get(&Kind::Promote).copied().unwrap_or_default();
+        let work = cost.saturating_mul(u32::try_from(open).unwrap_or(u32::MAX));
+        let from = now.max(self.pacing.free_from(process));
+        from.after(work + pause_after(work, self.settings.budget.stall)) > now.after(self.settings.interval)
     }
 
     /// What there is room for until the next scan, by process, best last; `room` actions on each at most. The rest is said to wait.
