@@ -9,6 +9,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use mega_core::units::{parse_duration, show_duration, Bytes, Share};
 use mega_lab::contiguity::{Amount, FragKind, How};
 use mega_linux::compact::Way;
+use memomania_layout::page::Kind;
+use memomania_layout::settings::{Fallback, Fork};
 
 /// MEGA makes huge pages safe to leave on.
 ///
@@ -52,6 +54,8 @@ pub enum Command {
     Hog(HogArgs),
     /// Make free 2 MB blocks now, or keep making them
     Compact(CompactArgs),
+    /// Run a command with its memory on a chosen mixture of page sizes
+    Mosaic(MosaicArgs),
     /// Run one of the lab's workloads (used by the demonstration, tests and benchmarks)
     #[command(hide = true)]
     Workload(WorkloadArgs),
@@ -173,6 +177,133 @@ not found."
 pub struct RunArgs {
     #[command(flatten)]
     pub options: ManageOptions,
+
+    /// The command and its arguments
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "CMD"
+    )]
+    pub command: Vec<OsString>,
+}
+
+/// What happens when pages of the wanted size are short.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum MosaicFallback {
+    /// The program is told that it is out of memory.
+    Fail,
+    /// The next smaller size, and a note.
+    Smaller,
+}
+
+impl From<MosaicFallback> for Fallback {
+    fn from(fallback: MosaicFallback) -> Self {
+        match fallback {
+            MosaicFallback::Fail => Self::Fail,
+            MosaicFallback::Smaller => Self::Smaller,
+        }
+    }
+}
+
+/// What happens to hugetlb pages at a fork.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum MosaicFork {
+    /// Shared while twice as many are free, else copied.
+    Auto,
+    /// The child has a copy on base pages.
+    Copy,
+    /// Shared; a child may be killed when pages are short.
+    Share,
+}
+
+impl From<MosaicFork> for Fork {
+    fn from(fork: MosaicFork) -> Self {
+        match fork {
+            MosaicFork::Auto => Self::Auto,
+            MosaicFork::Copy => Self::Copy,
+            MosaicFork::Share => Self::Share,
+        }
+    }
+}
+
+/// hugetlb pages to reserve, by size; none for what the layouts state.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reserve(pub Vec<(Kind, Bytes)>);
+
+fn parse_reserve(text: &str) -> Result<Reserve, String> {
+    let parts = text.split(',').filter(|part| !part.is_empty());
+    let amounts = parts.map(|part| {
+        let (kind, bytes) = part
+            .split_once('=')
+            .ok_or(format!("'{part}' is not as in 2M=512M,1G=2G"))?;
+        let kind = Kind::parse(kind).filter(|kind| kind.is_hugetlb());
+        let bytes = bytes.parse().map_err(|error| format!("{error}"))?;
+        Ok((
+            kind.ok_or(format!("'{part}': pages of 2M and 1G can be reserved"))?,
+            bytes,
+        ))
+    });
+    amounts.collect::<Result<_, String>>().map(Reserve)
+}
+
+/// `mega mosaic`
+#[derive(Debug, Args)]
+#[command(
+    after_help = "A LAYOUT is a list of SIZE[@OFFSET][+LENGTH] with SIZE 4K, 2M, 2M:thp or 1G: 1G@0,2M is the first gigabyte
+on a 1 GB page and the rest on 2 MB pages; what no interval covers has base pages. 2M and 1G come from
+hugetlb, 2M:thp is aligned memory with advice. Precedence: options, environment (MEGA_MOSAIC_HEAP, _ANON,
+_HEAP_SIZE, _ANON_SIZE, _FALLBACK, _FORK, _INHERIT, _REPORT), file. docs/memomania.md has the rest.
+Exits with the command's own status; 125: mega itself failed, 126: the command cannot be executed, 127:
+not found."
+)]
+pub struct MosaicArgs {
+    /// Pages of malloc and brk
+    #[arg(long, value_name = "LAYOUT")]
+    pub heap: Option<String>,
+
+    /// Pages of anonymous private mappings
+    #[arg(long, value_name = "LAYOUT")]
+    pub anon: Option<String>,
+
+    /// Address space of the heap (default: twice the memory)
+    #[arg(long, value_name = "SIZE")]
+    pub heap_size: Option<String>,
+
+    /// Address space of anonymous mappings (default: twice the memory)
+    #[arg(long, value_name = "SIZE")]
+    pub anon_size: Option<String>,
+
+    /// Read settings from this TOML file
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+
+    /// When pages are short (default: smaller)
+    #[arg(long, value_name = "HOW")]
+    pub fallback: Option<MosaicFallback>,
+
+    /// What a forked child does with hugetlb pages (default: auto)
+    #[arg(long, value_name = "HOW")]
+    pub fork: Option<MosaicFork>,
+
+    /// Leave programs alone that the command executes
+    #[arg(long)]
+    pub no_inherit: bool,
+
+    /// Reserve hugetlb pages for the run, and put that back: as many as the layouts
+    /// state, or so many, as in --reserve=2M=512M,1G=2G
+    #[arg(long, value_name = "SIZE=AMOUNT", num_args = 0..=1, require_equals = true, default_missing_value = "",
+        value_parser = parse_reserve)]
+    pub reserve: Option<Reserve>,
+
+    /// Say in the end what each process had
+    #[arg(long)]
+    pub report: bool,
+
+    /// Have each process append a line of JSON to this file when it ends (`-`: standard
+    /// error)
+    #[arg(long, value_name = "FILE")]
+    pub report_file: Option<PathBuf>,
 
     /// The command and its arguments
     #[arg(
