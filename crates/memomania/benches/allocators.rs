@@ -1,0 +1,125 @@
+//! The candidates for the heap, side by side: glibc's malloc (for comparison), mimalloc, and dlmalloc behind one lock. Threads 1 to 8, time per
+//! pair of malloc and free, and resident memory over what was asked for.
+//!
+//! `cargo bench -p libmemomania --bench allocators`. docs/memomania.md has what it said, and the choice.
+
+use std::ffi::c_void;
+use std::process::Command;
+use std::sync::Mutex;
+use std::time::Instant;
+
+use rand_core::{RngCore, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+
+type Malloc = fn(usize) -> *mut u8;
+type Free = fn(*mut u8, usize);
+
+const LIVE: usize = 20_000;
+const PAIRS: usize = 1_500_000;
+
+struct Shared(dlmalloc::Dlmalloc);
+
+// SAFETY: only used behind a lock.
+unsafe impl Send for Shared {}
+
+static DLMALLOC: Mutex<Shared> = Mutex::new(Shared(dlmalloc::Dlmalloc::new()));
+
+extern "C" {
+    fn mi_malloc(bytes: usize) -> *mut c_void;
+    fn mi_free(block: *mut c_void);
+}
+
+fn candidate(name: &str) -> (Malloc, Free) {
+    // SAFETY: blocks are freed once, by what they came from, with their size.
+    match name {
+        "glibc" => (
+            |n| unsafe { libc::malloc(n).cast() },
+            |p, _| unsafe { libc::free(p.cast()) },
+        ),
+        "mimalloc" => (|n| unsafe { mi_malloc(n).cast() }, |p, _| unsafe { mi_free(p.cast()) }),
+        _ => (
+            |n| unsafe { DLMALLOC.lock().unwrap().0.malloc(n, 16) },
+            |p, n| unsafe { DLMALLOC.lock().unwrap().0.free(p, n, 16) },
+        ),
+    }
+}
+
+fn size(random: &mut Pcg64Mcg) -> usize {
+    let n = random.next_u64();
+    match n % 100 {
+        0 => 4096 + (n >> 20) as usize % 60_000,
+        1..=15 => 256 + (n >> 20) as usize % 2000,
+        _ => 16 + (n >> 20) as usize % 240,
+    }
+}
+
+/// Allocates and frees at random; answers nanoseconds per pair.
+fn churn((malloc, free): (Malloc, Free), threads: u64) -> (f64, usize) {
+    let asked = Mutex::new(0);
+    let begin = Instant::now();
+    let mut took = 0.0;
+    std::thread::scope(|scope| {
+        let all: Vec<_> = (0..threads)
+            .map(|seed| {
+                let asked = &asked;
+                scope.spawn(move || {
+                    let mut random = Pcg64Mcg::seed_from_u64(seed + 1);
+                    let mut live: Vec<(*mut u8, usize)> = vec![(std::ptr::null_mut(), 0); LIVE / threads as usize];
+                    let count = live.len() as u64;
+                    for _ in 0..PAIRS / threads as usize {
+                        let slot = &mut live[(random.next_u64() % count) as usize];
+                        if !slot.0.is_null() {
+                            free(slot.0, slot.1);
+                        }
+                        let n = size(&mut random);
+                        let block = malloc(n);
+                        // SAFETY: at least 16 bytes.
+                        unsafe { block.write_bytes(1, 16.max(n.min(64))) };
+                        *slot = (block, n);
+                    }
+                    *asked.lock().unwrap() += live.iter().map(|(_, n)| n).sum::<usize>();
+                })
+            })
+            .collect();
+        all.into_iter().for_each(|thread| thread.join().unwrap());
+        took = begin.elapsed().as_nanos() as f64;
+    });
+    (took / PAIRS as f64, asked.into_inner().unwrap())
+}
+
+fn resident() -> usize {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+    text.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
+}
+
+fn main() {
+    if let Ok(name) = std::env::var("CANDIDATE") {
+        let threads = std::env::var("THREADS").unwrap().parse().unwrap();
+        let before = resident();
+        let (ns, asked) = churn(candidate(&name), threads);
+        println!("{ns} {}", (resident() - before) as f64 / asked as f64);
+        return;
+    }
+    println!("candidate  threads  ns per pair (median of 5)  resident per byte asked for");
+    for threads in [1, 2, 4, 8] {
+        let names = ["glibc", "mimalloc", "dlmalloc"];
+        let mut all: Vec<Vec<(f64, f64)>> = vec![Vec::new(); names.len()];
+        for _ in 0..5 {
+            for (name, results) in names.iter().zip(&mut all) {
+                let mut command = Command::new(std::env::current_exe().unwrap());
+                let output = command
+                    .env("CANDIDATE", name)
+                    .env("THREADS", format!("{threads}"))
+                    .output()
+                    .unwrap();
+                let text = String::from_utf8(output.stdout).unwrap();
+                let mut numbers = text.split_whitespace().map(|n| n.parse::<f64>().unwrap());
+                results.push((numbers.next().unwrap(), numbers.next().unwrap()));
+            }
+        }
+        for (name, mut results) in names.iter().zip(all) {
+            results.sort_by(|a, b| a.0.total_cmp(&b.0));
+            println!("{name:<10} {threads:<8} {:<26.1} {:.2}", results[2].0, results[2].1);
+        }
+    }
+}
