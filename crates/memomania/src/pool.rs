@@ -337,10 +337,7 @@ impl Pool {
                 }
                 let free = self.free_until(at, end);
                 if new != 0 {
-                    if !self.map.range_suits(at, free, new) {
-                        self.make_ordinary(at, free)?;
-                    }
-                    self.map(at, free, new, 0)?;
+                    self.commit(at, free, new)?;
                 }
                 at = free;
                 continue;
@@ -362,6 +359,23 @@ impl Pool {
             }
         }
         Ok(())
+    }
+
+    /// Makes free memory of the heap accessible.
+    fn commit(&mut self, start: usize, end: usize, protection: Page) -> Result<()> {
+        if !self.map.range_suits(start, end, protection) {
+            self.make_ordinary(start, end)?;
+        }
+        // A transparent huge page comes only where all of it is accessible.
+        let widen = |page: usize, from: usize, to: usize| {
+            let fits = to <= self.map.len() && self.map.kind(page) == Kind::Thp && self.map.is_free(from, to);
+            fits && protection == READ_WRITE
+        };
+        let floor = start - start % SLOT_PAGES;
+        let ceiling = end.next_multiple_of(SLOT_PAGES);
+        let start = if widen(start, floor, start) { floor } else { start };
+        let end = if widen(end - 1, end, ceiling) { ceiling } else { end };
+        self.map(start, end, protection, 0)
     }
 
     fn free_until(&self, start: usize, end: usize) -> usize {
@@ -426,9 +440,24 @@ impl Pool {
         let is_ours = self.map.page(piece.start) & FOREIGN == 0;
         // Which pages it has is what the layout says.
         let is_about_size = matches!(advice, libc::MADV_HUGEPAGE | libc::MADV_NOHUGEPAGE);
-        if !(is_ours && is_about_size) {
-            sys::madvise(self.address(piece.start), Self::bytes(piece.start, end), advice)?;
+        if is_ours && is_about_size {
+            return Ok(end);
         }
+        if self.commits && piece.kind == Kind::Thp && advice == libc::MADV_DONTNEED && is_ours {
+            let is_writable = self.map.page(piece.start) & READ_WRITE == READ_WRITE;
+            // The allocator gives back what it does not need for now. Parts of huge pages would split them: those are cleared.
+            let first = piece.start.next_multiple_of(SLOT_PAGES).min(end);
+            let last = (end - end % SLOT_PAGES).max(first);
+            if is_writable {
+                sys::zero(self.address(piece.start), Self::bytes(piece.start, first));
+                sys::zero(self.address(last), Self::bytes(last, end));
+                if first < last {
+                    sys::madvise(self.address(first), Self::bytes(first, last), advice)?;
+                }
+                return Ok(end);
+            }
+        }
+        sys::madvise(self.address(piece.start), Self::bytes(piece.start, end), advice)?;
         Ok(end)
     }
 

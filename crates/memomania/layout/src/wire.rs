@@ -116,7 +116,7 @@ pub fn decode(value: &str) -> Result<Settings<'_>, WireError> {
             _ => return Err(WireError::Field(2)),
         }
     }
-    let mut pool = |number: u8| {
+    let mut pool = |number: u8| -> Result<PoolSettings, WireError> {
         let pages = fields.next().and_then(hexadecimal).ok_or(WireError::Field(number))?;
         let bytes = pages.checked_mul(BASE).filter(|bytes| *bytes <= LARGEST_POOL);
         let layout = fields.next().and_then(intervals).ok_or(WireError::Field(number + 1))?;
