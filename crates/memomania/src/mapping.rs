@@ -127,14 +127,26 @@ pub fn mmap(request: &Request, fd: i32) -> Result<usize> {
         }
         return mmap_over(&mut start::lock(), request, &kernel);
     }
+    let mut request = *request;
     let hint = request.address - request.address % BASE;
-    let in_pool = request.address != 0 && start::meets_pool(hint, 1);
-    let served = match in_pool {
-        // The program may ask for what it had before. Else an address in a pool is as good as none.
-        true => Request { address: 0, ..*request }.is_served(),
-        false => request.is_served(),
-    };
-    if let Err(reason) = served {
+    if request.address != 0 && request.is_valid() && start::meets_pool(hint, 1) {
+        // The program may ask for what it had before.
+        const ELSEWHERE: i32 = flag::MAP_HUGETLB | flag::MAP_32BIT;
+        let mut world = start::lock();
+        if request.flags & ELSEWHERE == 0 && is_free(&world, hint, hint.saturating_add(request.length)) {
+            let here = Request {
+                address: hint,
+                flags: request.flags | flag::MAP_FIXED,
+                ..request
+            };
+            return mmap_over(&mut world, &here, &|flags| {
+                sys::mmap(hint, here.length, here.protection, flags, fd, here.offset)
+            });
+        }
+        // Else an address in a pool is as good as none.
+        request.address = 0;
+    }
+    if let Err(reason) = request.is_served() {
         report::count(Event::Fall(reason));
         return kernel(request.flags);
     }
@@ -145,11 +157,7 @@ pub fn mmap(request: &Request, fd: i32) -> Result<usize> {
         report::count(Event::Fall(Reason::NoPool));
         return kernel(request.flags);
     };
-    let place = match in_pool {
-        true => at_hint(pool, hint, count, protection),
-        false => None,
-    };
-    let Some(start) = place.or_else(|| pool.map.find(count, protection)) else {
+    let Some(start) = pool.map.find(count, protection) else {
         report::count(Event::Fall(Reason::NoRoom));
         return kernel(request.flags);
     };
@@ -158,12 +166,17 @@ pub fn mmap(request: &Request, fd: i32) -> Result<usize> {
     Ok(pool.address(start))
 }
 
-fn at_hint(pool: &Pool, hint: usize, count: usize, protection: Page) -> Option<usize> {
+/// A range is all in the anonymous pool, and nothing of it is in use. What is free of the others is the allocator's and the break's.
+fn is_free(world: &World, start: usize, end: usize) -> bool {
+    let Some(pool) = world.pools[ANON].as_ref() else {
+        return false;
+    };
     let extent = pool.extent();
-    let is_inside = hint >= extent.start && hint < extent.end && (extent.end - hint) / BASE >= count;
-    let start = is_inside.then(|| pool.range(hint, hint).0)?;
-    let end = start + count;
-    (pool.map.is_free(start, end) && pool.map.range_suits(start, end, protection)).then_some(start)
+    if start < extent.start || end > extent.end {
+        return false;
+    }
+    let (first, last) = pool.range(start, end);
+    pool.map.is_free(first, last)
 }
 
 /// MAP_FIXED and MAP_FIXED_NOREPLACE where a pool is.
@@ -175,14 +188,8 @@ fn mmap_over(world: &mut World, request: &Request, kernel: &dyn Fn(i32) -> Resul
         (Some(part), None) => part.pool,
         _ => None,
     };
-    if !replaces {
-        let Some(pool) = whole.and_then(|pool| world.pools[pool].as_ref()) else {
-            return Err(EEXIST);
-        };
-        let (first, last) = pool.range(start, end);
-        if !pool.map.is_free(first, last) {
-            return Err(EEXIST);
-        }
+    if !replaces && !is_free(world, start, end) {
+        return Err(EEXIST);
     }
     let fixed = Request {
         flags: request.flags & !flag::MAP_FIXED_NOREPLACE | flag::MAP_FIXED,
@@ -432,6 +439,7 @@ fn move_foreign(
     old_bytes: usize,
     kernel: &dyn Fn() -> Result<usize>,
     target: Option<(usize, usize)>,
+    keeps: bool,
 ) -> Result<usize> {
     let protection = flag::PROT_READ | flag::PROT_WRITE;
     let placed = match target {
@@ -440,8 +448,8 @@ fn move_foreign(
         }
         _ => kernel()?,
     };
-    if placed == old {
-        return Ok(old);
+    if placed == old || keeps {
+        return Ok(placed);
     }
     if let Some(pool) = world
         .pools

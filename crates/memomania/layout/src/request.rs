@@ -15,6 +15,7 @@ pub mod flag {
     pub const MAP_TYPE: i32 = 0x0f;
     pub const MAP_FIXED: i32 = 0x10;
     pub const MAP_ANONYMOUS: i32 = 0x20;
+    pub const MAP_32BIT: i32 = 0x40;
     pub const MAP_NORESERVE: i32 = 0x4000;
     pub const MAP_POPULATE: i32 = 0x8000;
     pub const MAP_NONBLOCK: i32 = 0x10000;
