@@ -45,9 +45,13 @@ fn parts(start: usize, end: usize) -> impl Iterator<Item = Part> {
     })
 }
 
+/// Past this there is no memory of a program, on any of the kernel's layouts with 47 or 48 bits.
+const HIGHEST: usize = 1 << 48;
+
 /// A range that the kernel would look at: aligned, not empty, not past the end of addresses.
 fn is_range(start: usize, length: usize) -> bool {
-    start % BASE == 0 && length != 0 && length <= isize::MAX as usize && start.checked_add(length).is_some()
+    let end = start.checked_add(length);
+    start % BASE == 0 && length != 0 && end.is_some_and(|end| end <= HIGHEST)
 }
 
 impl World {
@@ -305,6 +309,7 @@ pub fn mremap(old: usize, old_length: usize, new_length: usize, flags: i32, new:
             old_bytes,
             &kernel,
             is_fixed.then_some((new, new + new_bytes)),
+            keeps,
         );
     }
     let protection = known & PROTECTION;

@@ -128,14 +128,14 @@ fn start() {
 fn read_settings(value: &'static mut [u8; wire::LONGEST]) -> Settings<'static> {
     let mut finder = Finder::new(VARIABLE);
     let Ok(fd) = sys::open(b"/proc/self/environ\0", libc::O_RDONLY) else {
-        return refuse(format_args!(
+        refuse(format_args!(
             "/proc/self/environ cannot be read, and with it the settings"
         ));
     };
     let mut piece = [0; 4096];
     while let Ok(length @ 1..) = sys::read(fd, &mut piece) {
         if finder.feed(&piece[..length], value).is_err() {
-            return refuse(format_args!("{VARIABLE} is too long"));
+            refuse(format_args!("{VARIABLE} is too long"));
         }
         if finder.is_done() {
             break;
@@ -147,7 +147,7 @@ fn read_settings(value: &'static mut [u8; wire::LONGEST]) -> Settings<'static> {
         return Settings::default();
     };
     let Ok(text) = std::str::from_utf8(&value[..length]) else {
-        return refuse(format_args!("{VARIABLE} is not text"));
+        refuse(format_args!("{VARIABLE} is not text"));
     };
     wire::decode(text).unwrap_or_else(|error| refuse(format_args!("{error}")))
 }
