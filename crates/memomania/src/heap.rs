@@ -32,6 +32,8 @@ extern "C" {
     ) -> bool;
 }
 
+/// Whole segments of 32 MB are committed at once.
+const OPTION_EAGER_COMMIT: c_int = 3;
 /// Time after which unused memory goes back, in ms; negative for never.
 const OPTION_PURGE_DELAY: c_int = 15;
 /// Memory comes from arenas only.
@@ -45,6 +47,8 @@ pub fn start(address: usize, bytes: usize, has_hugetlb: bool, is_strict: bool) {
         if has_hugetlb {
             // Parts of hugetlb pages cannot go back: it would cost clearing them, for nothing.
             mi_option_set(OPTION_PURGE_DELAY, -1);
+            // Nor are they taken before they are needed.
+            mi_option_set(OPTION_EAGER_COMMIT, 0);
         }
         if bytes > 0 {
             mi_manage_os_memory_ex(address as *mut c_void, bytes, false, false, true, -1, false, &mut arena);

@@ -126,24 +126,20 @@ fn describe(world: &start::World, line: &mut Line) -> std::fmt::Result {
             extent.end - extent.start
         )?;
         let usage = pool.map.usage();
+        let mut comma = "";
         for kind in Kind::ALL {
             let of = |pages: [usize; 4]| pages[kind as usize] * BASE;
-            let comma = if kind == Kind::Base { "" } else { "," };
-            write!(
-                line,
-                "{comma}\"{kind}\":{{\"used_bytes\":{},\"peak_bytes\":{}",
-                of(usage.used),
-                of(usage.peak)
-            )?;
+            if usage.peak[kind as usize] == 0 {
+                continue;
+            }
+            let (used, peak) = (of(usage.used), of(usage.peak));
+            write!(line, "{comma}\"{kind}\":{{\"used_bytes\":{used},\"peak_bytes\":{peak}")?;
             if kind.is_hugetlb() {
-                write!(
-                    line,
-                    ",\"taken_bytes\":{},\"taken_peak_bytes\":{}",
-                    of(usage.live),
-                    of(usage.live_peak)
-                )?;
+                let (taken, peak) = (of(usage.live), of(usage.live_peak));
+                write!(line, ",\"taken_bytes\":{taken},\"taken_peak_bytes\":{peak}")?;
             }
             line.write_char('}')?;
+            comma = ",";
         }
         line.write_str("}}")?;
     }

@@ -453,11 +453,12 @@ impl Fuzz {
             }
             1..=3 => {
                 let left = 1 + self.below(pages);
+                let new = left * PAGE - self.below(PAGE);
                 mremap(
                     self,
                     at,
                     pages * PAGE,
-                    left * PAGE - self.below(PAGE),
+                    new,
                     libc::MREMAP_MAYMOVE,
                     0,
                 );
