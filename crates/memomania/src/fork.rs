@@ -39,8 +39,14 @@ unsafe extern "C" fn prepare() {
     if !start::ready() {
         return;
     }
-    let locked = start::lock();
+    let mut locked = start::lock();
     let pipe = needs_copy(&locked).then(sys::pipe).and_then(Result::ok);
+    if pipe.is_some() {
+        for pool in locked.pools.iter_mut().flatten() {
+            // What cannot be protected for a moment is not there to be lost either.
+            let _ = pool.touch_all();
+        }
+    }
     // SAFETY: we hold the lock.
     unsafe { *PENDING.0.get() = Some(Pending { locked, pipe }) };
 }

@@ -187,9 +187,7 @@ pub unsafe extern "C" fn posix_memalign(block: *mut *mut c_void, alignment: usiz
     if !alignment.is_power_of_two() || alignment % size_of::<*mut c_void>() != 0 {
         return libc::EINVAL;
     }
-    let errno = sys::errno();
     let memory = aligned(alignment, bytes);
-    sys::set_errno(errno);
     if memory.is_null() {
         return libc::ENOMEM;
     }

@@ -577,6 +577,28 @@ impl Pool {
         self.map.usage().live[kind as usize] * BASE
     }
 
+    /// Before a fork whose child copies: what was reserved and never touched is reserved for the parent alone, and a child that reads it dies.
+    pub fn touch_all(&mut self) -> Result<()> {
+        let mut at = 0;
+        while at < self.map.len() {
+            let (first, last) = self.map.granule(at);
+            let live = i32::from(self.map.slot(first).live);
+            let (address, bytes) = (self.address(first), Self::bytes(first, last));
+            if live != 0 {
+                let is_readable = live & flag::PROT_READ != 0;
+                if !is_readable {
+                    sys::mprotect(address, bytes, flag::PROT_READ)?;
+                }
+                sys::touch(address);
+                if !is_readable {
+                    sys::mprotect(address, bytes, live & flag::PROT_ALL)?;
+                }
+            }
+            at = last;
+        }
+        Ok(())
+    }
+
     /// In the child of a fork: copies all hugetlb pages, which the parent does not touch until we have done.
     pub fn copy_all(&mut self) -> Result<()> {
         let mut at = 0;

@@ -106,6 +106,12 @@ pub fn zero(address: usize, length: usize) {
     unsafe { std::ptr::write_bytes(address as *mut u8, 0, length) }
 }
 
+/// Reads from memory, so that there is a page. It must be mapped readable.
+pub fn touch(address: usize) {
+    // SAFETY: see the module; the pool's map says that it is mapped readable.
+    let _ = unsafe { std::ptr::read_volatile(address as *const u8) };
+}
+
 /// Copies memory. Both must be mapped, and not overlap.
 pub fn copy(from: usize, to: usize, length: usize) {
     // SAFETY: see the module. The program may write to `from` meanwhile only by a race of its own.

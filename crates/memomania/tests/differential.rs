@@ -1,7 +1,8 @@
 //! The same random sequence of calls of the mmap family in two processes, one of them under the library: results, error numbers, contents and
 //! the permissions in /proc/self/maps are the same, but for addresses.
 //!
-//! `MEMOMANIA_CALLS=1000000 cargo test --release -p libmemomania --test differential` for a long run; `MEMOMANIA_SEED` for another one.
+//! `MEMOMANIA_CALLS=1000000 cargo test --release -p libmemomania --test differential` for a long run; `MEMOMANIA_SEED` for another one;
+//! `MEMOMANIA_CHECK_ALL=1` to look at all memory after each call.
 
 mod support;
 
@@ -119,6 +120,7 @@ struct Fuzz {
     file: File,
     pipe: [i32; 2],
     stamp: u64,
+    all: bool,
 }
 
 fn errno() -> i32 {
@@ -141,6 +143,7 @@ impl Fuzz {
             file,
             pipe,
             stamp: 0,
+            all: std::env::var_os("MEMOMANIA_CHECK_ALL").is_some(),
         }
     }
 
@@ -196,6 +199,10 @@ impl Fuzz {
                     90 => self.fork(),
                     _ => self.touch(),
                 }
+            }
+            // To find out which call it was that another one shows.
+            if self.all {
+                (0..self.regions.len()).for_each(|index| self.check(index));
             }
             if call % 16 == 0 {
                 self.look_at_maps();
@@ -454,14 +461,7 @@ impl Fuzz {
             1..=3 => {
                 let left = 1 + self.below(pages);
                 let new = left * PAGE - self.below(PAGE);
-                mremap(
-                    self,
-                    at,
-                    pages * PAGE,
-                    new,
-                    libc::MREMAP_MAYMOVE,
-                    0,
-                );
+                mremap(self, at, pages * PAGE, new, libc::MREMAP_MAYMOVE, 0);
                 self.regions[index].pages.truncate(left);
             }
             // Only of what the kernel surely sees as one.

@@ -27,7 +27,7 @@ int main() {
     MUST(new (std::nothrow) char[PTRDIFF_MAX - 100] == nullptr);
     bool thrown = false;
     volatile std::size_t huge = PTRDIFF_MAX - 100;
-    try { delete[] new char[huge]; } catch (const std::bad_alloc &) { thrown = true; }
+    try { char *volatile block = new char[huge]; delete[] block; } catch (const std::bad_alloc &) { thrown = true; }
     MUST(thrown);
     void *raw = ::operator new(100); ::operator delete(raw, std::size_t(100));
     raw = ::operator new(100, std::align_val_t(4096)); ::operator delete(raw, std::align_val_t(4096));
