@@ -209,7 +209,7 @@ impl From<MosaicFallback> for Fallback {
 /// What happens to hugetlb pages at a fork.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum MosaicFork {
-    /// Shared while twice as many are free, else copied.
+    /// Copied, unless that is much and three times as many are free.
     Auto,
     /// The child has a copy on base pages.
     Copy,
@@ -232,19 +232,16 @@ impl From<MosaicFork> for Fork {
 pub struct Reserve(pub Vec<(Kind, Bytes)>);
 
 fn parse_reserve(text: &str) -> Result<Reserve, String> {
-    let parts = text.split(',').filter(|part| !part.is_empty());
-    let amounts = parts.map(|part| {
+    let amount = |part: &str| -> Result<(Kind, Bytes), String> {
         let (kind, bytes) = part
             .split_once('=')
             .ok_or(format!("'{part}' is not as in 2M=512M,1G=2G"))?;
         let kind = Kind::parse(kind).filter(|kind| kind.is_hugetlb());
-        let bytes = bytes.parse().map_err(|error| format!("{error}"))?;
-        Ok((
-            kind.ok_or(format!("'{part}': pages of 2M and 1G can be reserved"))?,
-            bytes,
-        ))
-    });
-    amounts.collect::<Result<_, String>>().map(Reserve)
+        let kind = kind.ok_or(format!("'{part}': pages of 2M and 1G can be reserved"))?;
+        Ok((kind, bytes.parse::<Bytes>().map_err(|error| error.to_string())?))
+    };
+    let parts = text.split(',').filter(|part| !part.is_empty());
+    parts.map(amount).collect::<Result<Vec<_>, String>>().map(Reserve)
 }
 
 /// `mega mosaic`

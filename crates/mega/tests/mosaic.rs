@@ -13,9 +13,8 @@ const COUNT: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
 fn library_folder() -> Option<PathBuf> {
     let mega = Path::new(env!("CARGO_BIN_EXE_mega"));
     let folders = [mega.parent()?.to_owned(), mega.parent()?.join("deps")];
-    let found = folders
-        .into_iter()
-        .find(|folder| folder.join("libmemomania.so").is_file());
+    let age = |folder: &PathBuf| folder.join("libmemomania.so").metadata().and_then(|status| status.modified()).ok();
+    let found = folders.into_iter().filter(|folder| age(folder).is_some()).max_by_key(age);
     if found.is_none() {
         eprintln!("SKIPPED: libmemomania.so is not built; test the whole workspace");
     }

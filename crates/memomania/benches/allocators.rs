@@ -24,23 +24,51 @@ unsafe impl Send for Shared {}
 
 static DLMALLOC: Mutex<Shared> = Mutex::new(Shared(dlmalloc::Dlmalloc::new()));
 
+// Links mimalloc in.
+use libmimalloc_sys as _;
+
 extern "C" {
     fn mi_malloc(bytes: usize) -> *mut c_void;
     fn mi_free(block: *mut c_void);
 }
 
+// Blocks are freed once, by what they came from, with their size.
+
+fn glibc_malloc(bytes: usize) -> *mut u8 {
+    // SAFETY: takes a number.
+    unsafe { libc::malloc(bytes).cast() }
+}
+
+fn glibc_free(block: *mut u8, _: usize) {
+    // SAFETY: as said above.
+    unsafe { libc::free(block.cast()) }
+}
+
+fn mimalloc_malloc(bytes: usize) -> *mut u8 {
+    // SAFETY: takes a number.
+    unsafe { mi_malloc(bytes).cast() }
+}
+
+fn mimalloc_free(block: *mut u8, _: usize) {
+    // SAFETY: as said above.
+    unsafe { mi_free(block.cast()) }
+}
+
+fn dlmalloc_malloc(bytes: usize) -> *mut u8 {
+    // SAFETY: takes numbers.
+    unsafe { DLMALLOC.lock().unwrap().0.malloc(bytes, 16) }
+}
+
+fn dlmalloc_free(block: *mut u8, bytes: usize) {
+    // SAFETY: as said above.
+    unsafe { DLMALLOC.lock().unwrap().0.free(block, bytes, 16) }
+}
+
 fn candidate(name: &str) -> (Malloc, Free) {
-    // SAFETY: blocks are freed once, by what they came from, with their size.
     match name {
-        "glibc" => (
-            |n| unsafe { libc::malloc(n).cast() },
-            |p, _| unsafe { libc::free(p.cast()) },
-        ),
-        "mimalloc" => (|n| unsafe { mi_malloc(n).cast() }, |p, _| unsafe { mi_free(p.cast()) }),
-        _ => (
-            |n| unsafe { DLMALLOC.lock().unwrap().0.malloc(n, 16) },
-            |p, n| unsafe { DLMALLOC.lock().unwrap().0.free(p, n, 16) },
-        ),
+        "glibc" => (glibc_malloc, glibc_free),
+        "mimalloc" => (mimalloc_malloc, mimalloc_free),
+        _ => (dlmalloc_malloc, dlmalloc_free),
     }
 }
 

@@ -19,27 +19,38 @@ const PROTECT: u64 = 1;
 
 const MAYMOVE_FIXED: i32 = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
 
-/// Holds writers to a range back until dropped.
-struct Held {
+/// Holds writers to some ranges back until dropped.
+pub struct Held {
     fd: i32,
 }
 
 impl Held {
-    fn new(address: usize, bytes: usize) -> Result<Self> {
+    /// Holds nobody yet.
+    pub fn new() -> Result<Self> {
         let flags = libc::O_CLOEXEC | libc::O_NONBLOCK;
         let fd = sys::userfaultfd(flags).or_else(|_| sys::userfaultfd(flags | USER_MODE_ONLY))?;
         let held = Self { fd };
         sys::ioctl(fd, API, &mut [VERSION, FEATURE_WRITE_PROTECT | FEATURE_HUGETLB, 0])?;
-        let (start, length) = (address as u64, bytes as u64);
-        sys::ioctl(fd, REGISTER, &mut [start, length, MODE_WRITE_PROTECT, 0])?;
-        sys::ioctl(fd, WRITE_PROTECT, &mut [start, length, PROTECT])?;
         Ok(held)
+    }
+
+    /// Holds writers to a range.
+    pub fn hold(&self, address: usize, bytes: usize) -> Result<()> {
+        let (start, length) = (address as u64, bytes as u64);
+        sys::ioctl(self.fd, REGISTER, &mut [start, length, MODE_WRITE_PROTECT, 0])?;
+        sys::ioctl(self.fd, WRITE_PROTECT, &mut [start, length, PROTECT])?;
+        Ok(())
+    }
+
+    /// Lets them go on. A forked child can do that for its parent, too: what it has of this still means the parent's memory.
+    pub fn let_go(&self, address: usize, bytes: usize) {
+        let _ = sys::ioctl(self.fd, WRITE_PROTECT, &mut [address as u64, bytes as u64, 0]);
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // Wakes whoever waits.
+        // The last one that closes it wakes whoever waits.
         sys::close(self.fd);
     }
 }
@@ -47,10 +58,13 @@ impl Drop for Held {
 /// Has `copy` fill the memory at `new`, and moves that over the memory at `old`. With `shared`, other threads may write to `old` meanwhile;
 /// nothing has changed if that cannot be dealt with.
 pub fn replace(old: usize, bytes: usize, new: usize, shared: bool, copy: impl FnOnce() -> Result<()>) -> Result<()> {
-    let _held = match shared {
-        true => Some(Held::new(old, bytes)?),
+    let held = match shared {
+        true => Some(Held::new()?),
         false => None,
     };
+    if let Some(held) = &held {
+        held.hold(old, bytes)?;
+    }
     copy()?;
     sys::mremap(new, bytes, bytes, MAYMOVE_FIXED, old).map(|_| ())
 }

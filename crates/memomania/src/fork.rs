@@ -1,8 +1,8 @@
 //! What hugetlb needs when the program forks.
 //!
 //! After a fork, parent and child share pages until one of them writes, which takes a new page. For hugetlb that page may not be there: the
-//! kernel then takes the shared one from the child, which dies of SIGBUS when it touches it. So where free pages may be too
-//! few, the child gets a copy on base pages, at once, while the parent waits. It is told of the end by a pipe, which also ends if the child dies.
+//! kernel then takes the shared one from the child, which dies of SIGBUS when it touches it. So where that costs little, or free pages may be
+//! too few, the child gets a copy on base pages, at once, while the parent waits. It is told of the end by a pipe, which also ends if the child dies.
 //!
 //! Children made otherwise (vfork, posix_spawn, clone without the C library) have no such care; the first two share memory until they execute
 //! another program, and need none.
@@ -12,14 +12,20 @@ use std::cell::UnsafeCell;
 use memomania_layout::page::Kind;
 use memomania_layout::settings::Fork;
 
+use crate::demote::Held;
 use crate::report::{self, Event};
 use crate::start::{self, Locked, World};
 use crate::sys;
+
+/// Bytes of hugetlb pages that are copied in any case: it takes some ten milliseconds at most.
+const CHEAP: usize = 64 << 20;
 
 /// What `prepare` leaves to `parent` and `child`.
 struct Pending {
     locked: Locked,
     pipe: Option<(i32, i32)>,
+    /// Where there are no pages for them, other threads may not write before the child has its copy.
+    held: Option<Held>,
 }
 
 struct Cell(UnsafeCell<Option<Pending>>);
@@ -40,15 +46,23 @@ unsafe extern "C" fn prepare() {
         return;
     }
     let mut locked = start::lock();
-    let pipe = needs_copy(&locked).then(sys::pipe).and_then(Result::ok);
+    let need = need(&locked);
+    let pipe = (need != Need::Nothing).then(sys::pipe).and_then(Result::ok);
+    let mut held = None;
     if pipe.is_some() {
         for pool in locked.pools.iter_mut().flatten() {
             // What cannot be protected for a moment is not there to be lost either.
             let _ = pool.touch_all();
         }
+        if need == Need::CopyUndisturbed && sys::threads() > 1 {
+            held = Held::new().ok();
+        }
+        if let Some(held) = &held {
+            locked.pools.iter().flatten().for_each(|pool| pool.hold_all(held));
+        }
     }
     // SAFETY: we hold the lock.
-    unsafe { *PENDING.0.get() = Some(Pending { locked, pipe }) };
+    unsafe { *PENDING.0.get() = Some(Pending { locked, pipe, held }) };
 }
 
 fn take() -> Option<Pending> {
@@ -57,7 +71,7 @@ fn take() -> Option<Pending> {
 }
 
 unsafe extern "C" fn parent() {
-    if let Some(Pending { locked, pipe }) = take() {
+    if let Some(Pending { locked, pipe, held }) = take() {
         if let Some((read, write)) = pipe {
             sys::close(write);
             // The end of the pipe: the child is ready, or is no more, or never was.
@@ -66,17 +80,18 @@ unsafe extern "C" fn parent() {
             sys::close(read);
             report::count(Event::ForkCopy);
         }
+        drop(held);
         drop(locked);
     }
 }
 
 unsafe extern "C" fn child() {
-    if let Some(Pending { mut locked, pipe }) = take() {
+    if let Some(Pending { mut locked, pipe, held }) = take() {
         locked.after_fork();
         if let Some((read, write)) = pipe {
             sys::close(read);
             for pool in locked.pools.iter_mut().flatten() {
-                if pool.copy_all().is_err() {
+                if pool.copy_all(held.as_ref()).is_err() {
                     sys::tell(format_args!(
                         "no memory to copy huge pages for a forked process; it may be killed"
                     ));
@@ -84,32 +99,39 @@ unsafe extern "C" fn child() {
             }
             sys::close(write);
         }
+        drop(held);
         drop(locked);
     }
 }
 
-/// Free pages may be too few for both to have their own.
-fn needs_copy(world: &World) -> bool {
-    let is_short = |kind: Kind, folder: &str| {
-        let pages: usize = world
-            .pools
-            .iter()
-            .flatten()
-            .map(|pool| pool.hugetlb_bytes(kind))
-            .sum::<usize>()
-            / kind.bytes();
-        if pages == 0 {
-            return false;
+/// What a fork needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Need {
+    /// Pages can be shared.
+    Nothing,
+    /// A copy.
+    Copy,
+    /// A copy, and nobody may write meanwhile: there are no pages for that.
+    CopyUndisturbed,
+}
+
+fn need(world: &World) -> Need {
+    let of = |kind: Kind, folder: &str| {
+        let all = world.pools.iter().flatten().map(|pool| pool.hugetlb_bytes(kind));
+        let pages: usize = all.sum::<usize>() / kind.bytes();
+        if pages == 0 || world.settings.fork == Fork::Share {
+            return Need::Nothing;
         }
         let free = number(folder, "free_hugepages").unwrap_or(0);
-        let promised = number(folder, "resv_hugepages").unwrap_or(0);
-        match world.settings.fork {
-            Fork::Share => false,
-            Fork::Copy => true,
-            Fork::Auto => free.saturating_sub(promised) < 2 * pages,
+        let free = free.saturating_sub(number(folder, "resv_hugepages").unwrap_or(0));
+        let is_cheap = pages * kind.bytes() <= CHEAP;
+        match (world.settings.fork == Fork::Copy || is_cheap, free < 3 * pages) {
+            (false, false) => Need::Nothing,
+            (true, false) => Need::Copy,
+            (_, true) => Need::CopyUndisturbed,
         }
     };
-    is_short(Kind::Huge, "hugepages-2048kB") | is_short(Kind::Gigantic, "hugepages-1048576kB")
+    of(Kind::Huge, "hugepages-2048kB").max(of(Kind::Gigantic, "hugepages-1048576kB"))
 }
 
 /// A number in one of the kernel's files about hugetlb.

@@ -16,7 +16,7 @@ use memomania_layout::page::{Kind, BASE, GIGANTIC, HUGE};
 use memomania_layout::request::flag;
 use memomania_layout::settings::Fallback;
 
-use crate::demote;
+use crate::demote::{self, Held};
 use crate::report::{self, Event};
 use crate::sys::{self, Errno, Result, EINVAL, ENOMEM};
 
@@ -599,16 +599,38 @@ impl Pool {
         Ok(())
     }
 
-    /// In the child of a fork: copies all hugetlb pages, which the parent does not touch until we have done.
-    pub fn copy_all(&mut self) -> Result<()> {
+    /// Holds writers to hugetlb pages back.
+    pub fn hold_all(&self, held: &Held) {
+        self.each_live(|first, last| {
+            let _ = held.hold(self.address(first), Self::bytes(first, last));
+        });
+    }
+
+    fn each_live(&self, mut work: impl FnMut(usize, usize)) {
         let mut at = 0;
         while at < self.map.len() {
             let (first, last) = self.map.granule(at);
-            if self.map.slot(at).live != 0 {
-                self.demote_as(first, last, false)?;
+            if self.map.slot(first).live != 0 {
+                work(first, last);
             }
             at = last;
         }
-        Ok(())
+    }
+
+    /// In the child of a fork: copies all hugetlb pages, and lets the parent go on with each.
+    pub fn copy_all(&mut self, held: Option<&Held>) -> Result<()> {
+        let mut result = Ok(());
+        let mut at = 0;
+        while at < self.map.len() {
+            let (first, last) = self.map.granule(at);
+            if self.map.slot(first).live != 0 {
+                result = result.and(self.demote_as(first, last, false));
+                if let Some(held) = held {
+                    held.let_go(self.address(first), Self::bytes(first, last));
+                }
+            }
+            at = last;
+        }
+        result
     }
 }

@@ -134,7 +134,9 @@ impl Fuzz {
         let content: Vec<u8> = (0..64 * PAGE).map(|at| (at / 7) as u8).collect();
         file.write_all(&content).unwrap();
         let mut pipe = [0; 2];
-        assert_eq!(unsafe { libc::pipe(pipe.as_mut_ptr()) }, 0); // SAFETY: two numbers.
+        // SAFETY: room for two numbers.
+        let made = unsafe { libc::pipe(pipe.as_mut_ptr()) };
+        assert_eq!(made, 0);
         Self {
             random: Pcg64Mcg::seed_from_u64(seed()),
             out: BufWriter::new(out),

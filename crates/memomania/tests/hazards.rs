@@ -121,10 +121,12 @@ fn a_full_pool_is_left_for_the_kernel() {
         output(&mut command);
         let lines = std::fs::read_to_string(report.path()).unwrap();
         let last = lines.lines().last().unwrap();
-        assert!(
-            last.contains("\"no_room\":2") || last.contains("\"no_room\":3"),
-            "{last}"
-        );
+        let full = last
+            .split("\"no_room\":")
+            .nth(1)
+            .and_then(|rest| rest.split(',').next())
+            .unwrap();
+        assert!(full.parse::<u64>().unwrap() >= 2, "{last}");
     }
 }
 

@@ -18,7 +18,7 @@ pub enum Fallback {
 /// is none, the kernel kills the child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Fork {
-    /// Shared while twice as many pages are free as may be needed; else the child gets a copy on base pages.
+    /// The child gets a copy on base pages, unless that would be more than 64 MB and three times as many pages are free.
     #[default]
     Auto,
     /// The child always gets a copy on base pages.
