@@ -247,12 +247,14 @@ fn parse_reserve(text: &str) -> Result<Reserve, String> {
 /// `mega mosaic`
 #[derive(Debug, Args)]
 #[command(
-    after_help = "A LAYOUT is a list of SIZE[@OFFSET][+LENGTH] with SIZE 4K, 2M, 2M:thp or 1G: 1G@0,2M is the first gigabyte
-on a 1 GB page and the rest on 2 MB pages; what no interval covers has base pages. 2M and 1G come from
-hugetlb, 2M:thp is aligned memory with advice. Precedence: options, environment (MEGA_MOSAIC_HEAP, _ANON,
-_HEAP_SIZE, _ANON_SIZE, _FALLBACK, _FORK, _INHERIT, _REPORT), file. docs/memomania.md has the rest.
-Exits with the command's own status; 125: mega itself failed, 126: the command cannot be executed, 127:
-not found."
+    after_help = "A LAYOUT is a list of SIZE[@OFFSET][+LENGTH] with SIZE 4K, 2M, 2M:thp or 1G:
+1G@0,2M is the first gigabyte on a 1 GB page and the rest on 2 MB pages; what
+no interval covers has base pages. 2M and 1G come from hugetlb; 2M:thp is
+aligned memory with advice. Options come before the environment
+(MEGA_MOSAIC_HEAP, _ANON, _HEAP_SIZE, _ANON_SIZE, _FALLBACK, _FORK, _INHERIT,
+_REPORT), and that before the file. docs/memomania.md has the rest.
+Exits with the command's own status; 125: mega itself failed, 126: the command
+cannot be executed, 127: not found."
 )]
 pub struct MosaicArgs {
     /// Pages of malloc and brk
