@@ -599,21 +599,19 @@ impl Pool {
         Ok(())
     }
 
-    /// Holds writers to hugetlb pages back.
+    /// Holds writers to hugetlb pages back. Neighbours at once: each range that is held cuts the kernel's mappings at its ends.
     pub fn hold_all(&self, held: &Held) {
-        self.each_live(|first, last| {
-            let _ = held.hold(self.address(first), Self::bytes(first, last));
-        });
-    }
-
-    fn each_live(&self, mut work: impl FnMut(usize, usize)) {
         let mut at = 0;
         while at < self.map.len() {
-            let (first, last) = self.map.granule(at);
-            if self.map.slot(first).live != 0 {
-                work(first, last);
+            let start = at;
+            while at < self.map.len() && self.map.slot(at).live != 0 {
+                at = self.map.granule(at).1;
             }
-            at = last;
+            if start < at {
+                let _ = held.hold(self.address(start), Self::bytes(start, at));
+            } else {
+                at = self.map.granule(at).1;
+            }
         }
     }
 
