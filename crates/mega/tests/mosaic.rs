@@ -213,7 +213,7 @@ fn an_existing_preload_is_kept_and_settings_come_from_everywhere() {
 fn the_report_says_what_each_process_had() {
     let Some(_) = library_folder() else { return };
     let script =
-        "import mmap; m = mmap.mmap(-1, 8 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS); b = bytearray(9 << 20)";
+        "import mmap; m = mmap.mmap(-1, 8 << 20, flags=2 | 32); s = mmap.mmap(-1, 4096); b = bytearray(9 << 20)";
     let output = mosaic(&[
         "--report", "--heap", "2M:thp", "--anon", "4K", "--", "python3", "-c", script,
     ])

@@ -4,6 +4,9 @@
 //! copied: a thread that writes waits, and goes on in the new pages. Then the new mapping is moved over the old one, in one
 //! system call. Without the right to handle the kernel's own faults, a system call that writes there at that moment fails with EFAULT; that
 //! right comes with CAP_SYS_PTRACE or `vm.unprivileged_userfaultfd`.
+//!
+//! The calling thread's own stack may be in there, if the program made it itself: it must neither wait for itself nor lose what it writes between
+//! copy and move. Then all of that is done by a few instructions that use registers only.
 
 use crate::sys::{self, Result};
 
@@ -67,4 +70,98 @@ pub fn replace(old: usize, bytes: usize, new: usize, shared: bool, copy: impl Fn
     }
     copy()?;
     sys::mremap(new, bytes, bytes, MAYMOVE_FIXED, old).map(|_| ())
+}
+
+/// Where this thread's stack is now.
+#[inline(never)]
+pub fn stack() -> usize {
+    let here = 0u8;
+    std::hint::black_box(&raw const here as usize)
+}
+
+/// This thread's stack is there, or may soon be.
+pub fn is_own_stack(old: usize, bytes: usize) -> bool {
+    /// What deeper calls may need.
+    const DEPTH: usize = 64 << 10;
+    let stack = stack();
+    stack + DEPTH >= old && stack < old + bytes + DEPTH
+}
+
+/// As [`replace`] with a copy of all the memory at `old`, which is readable and has this thread's stack.
+#[cfg(target_arch = "x86_64")]
+pub fn replace_own_stack(old: usize, bytes: usize, new: usize, shared: bool) -> Result<()> {
+    let held = match shared {
+        true => Some(Held::new()?),
+        false => None,
+    };
+    let (start, length) = (old as u64, bytes as u64);
+    if let Some(held) = &held {
+        sys::ioctl(held.fd, REGISTER, &mut [start, length, MODE_WRITE_PROTECT, 0])?;
+    }
+    // To hold, and to let go if it comes to nothing.
+    let orders = [start, length, PROTECT, start, length, 0];
+    let answer: isize;
+    // SAFETY: `old` is readable and `new` writable, both for so many bytes, and `new` is ours alone. System calls change rax, rcx and r11 only.
+    // No memory is written but `new`, until that is the stack, with what the stack had.
+    unsafe {
+        std::arch::asm!(
+            // if fd >= 0: ioctl(fd, WRITE_PROTECT, orders); on failure that is the answer
+            "test r15, r15",
+            "js 2f",
+            "mov rdi, r15",
+            "mov esi, {write_protect}",
+            "mov rdx, r9",
+            "mov eax, {ioctl}",
+            "syscall",
+            "test rax, rax",
+            "js 4f",
+            // copy
+            "2:",
+            "mov rsi, r12",
+            "mov rdi, r14",
+            "mov rcx, r13",
+            "cld",
+            "rep movsb",
+            // mremap(new, bytes, bytes, flags, old)
+            "mov rdi, r14",
+            "mov rsi, r13",
+            "mov rdx, r13",
+            "mov r10d, {flags}",
+            "mov r8, r12",
+            "mov eax, {mremap}",
+            "syscall",
+            "test rax, rax",
+            "jns 4f",
+            // on failure, if fd >= 0: ioctl(fd, WRITE_PROTECT, orders + 3), and the answer is the failure
+            "test r15, r15",
+            "js 4f",
+            "mov r14, rax",
+            "mov rdi, r15",
+            "mov esi, {write_protect}",
+            "lea rdx, [r9 + 24]",
+            "mov eax, {ioctl}",
+            "syscall",
+            "mov rax, r14",
+            "4:",
+            write_protect = const WRITE_PROTECT as u32,
+            ioctl = const libc::SYS_ioctl,
+            mremap = const libc::SYS_mremap,
+            flags = const MAYMOVE_FIXED,
+            in("r9") orders.as_ptr(),
+            in("r12") old,
+            in("r13") bytes,
+            inout("r14") new => _,
+            in("r15") held.as_ref().map_or(-1, |held| held.fd as isize),
+            out("rax") answer,
+            out("rcx") _, out("rdx") _, out("rsi") _, out("rdi") _, out("r8") _, out("r10") _, out("r11") _,
+            options(nostack),
+        );
+    }
+    sys::checked(answer).map(|_| ())
+}
+
+/// Not done on this processor: the request fails, and is counted.
+#[cfg(not(target_arch = "x86_64"))]
+pub fn replace_own_stack(_old: usize, _bytes: usize, _new: usize, _shared: bool) -> Result<()> {
+    Err(sys::ENOMEM)
 }

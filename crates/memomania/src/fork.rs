@@ -3,8 +3,9 @@
 //! After a fork, parent and child share pages until one of them writes, which takes a new page. For hugetlb that page may not be there: the
 //! kernel then takes the shared one from the child, which dies of SIGBUS when it touches it. So where that costs little, or free pages may be
 //! too few, the child gets a copy on base pages, at once, while the parent waits. It is told of the end by a pipe, which also ends if the child dies.
+//! A stack that the program has put on such pages is moved to base pages before, for nobody could write to it meanwhile.
 //!
-//! Children made otherwise (vfork, posix_spawn, clone without the C library) have no such care; the first two share memory until they execute
+//! Children made otherwise (vfork, posix_spawn, _Fork, clone without the C library) have no such care; the first two share memory until they execute
 //! another program, and need none.
 
 use std::cell::UnsafeCell;
@@ -53,6 +54,7 @@ unsafe extern "C" fn prepare() {
         for pool in locked.pools.iter_mut().flatten() {
             // What cannot be protected for a moment is not there to be lost either.
             let _ = pool.touch_all();
+            let _ = pool.make_stack_ordinary();
         }
         if need == Need::CopyUndisturbed && sys::threads() > 1 {
             held = Held::new().ok();
@@ -74,7 +76,7 @@ unsafe extern "C" fn parent() {
     if let Some(Pending { locked, pipe, held }) = take() {
         if let Some((read, write)) = pipe {
             sys::close(write);
-            // The end of the pipe: the child is ready, or is no more, or never was.
+            // A byte: the child is ready. The end of the pipe: it is no more, or never was.
             let mut byte = [0];
             while sys::read(read, &mut byte) == Err(sys::Errno(libc::EINTR)) {}
             sys::close(read);
@@ -97,6 +99,7 @@ unsafe extern "C" fn child() {
                     ));
                 }
             }
+            let _ = sys::write(write, &[1]);
             sys::close(write);
         }
         drop(held);

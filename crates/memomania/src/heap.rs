@@ -217,6 +217,26 @@ pub unsafe extern "C" fn pvalloc(bytes: usize) -> *mut c_void {
     }
 }
 
+/// free_sized of C23
+///
+/// # Safety
+/// As free_sized's.
+#[no_mangle]
+pub unsafe extern "C" fn free_sized(block: *mut c_void, _bytes: usize) {
+    // SAFETY: as the caller says.
+    unsafe { free(block) }
+}
+
+/// free_aligned_sized of C23
+///
+/// # Safety
+/// As free_aligned_sized's.
+#[no_mangle]
+pub unsafe extern "C" fn free_aligned_sized(block: *mut c_void, _alignment: usize, _bytes: usize) {
+    // SAFETY: as the caller says.
+    unsafe { free(block) }
+}
+
 /// malloc_usable_size(3)
 ///
 /// # Safety

@@ -7,7 +7,7 @@ use memomania_layout::request::Request;
 use memomania_layout::wire::VARIABLE;
 
 use crate::sys::{self, Result};
-use crate::{brk, fork, mapping, report, start};
+use crate::{brk, mapping, report, start};
 
 const FAILED: *mut c_void = libc::MAP_FAILED;
 
@@ -153,7 +153,6 @@ pub unsafe extern "C" fn sbrk(increment: isize) -> *mut c_void {
 /// Runs when the loader has loaded everything, before main. Most of the time our functions were called before.
 extern "C" fn loaded() {
     start::ready();
-    fork::register();
     if !start::lock().settings.inherit {
         forget();
     }

@@ -22,6 +22,8 @@ use crate::sys::{self, Errno, Result, EINVAL, ENOMEM};
 
 const ANONYMOUS: i32 = flag::MAP_PRIVATE | flag::MAP_ANONYMOUS;
 const RESERVED: i32 = ANONYMOUS | flag::MAP_NORESERVE;
+/// MADV_COLLAPSE: huge pages now.
+const COLLAPSE: i32 = 25;
 /// Log2 of the page's bytes, in the place where MAP_HUGETLB looks for it.
 const HUGE_SHIFT: i32 = 21 << 26;
 const GIGANTIC_SHIFT: i32 = 30 << 26;
@@ -53,6 +55,14 @@ impl Extent {
 /// Rounds up to base pages.
 pub fn pages(bytes: usize) -> usize {
     bytes.div_ceil(BASE)
+}
+
+/// Linux before 5.14 does not know how to populate.
+fn old_kernel(error: Errno) -> Result<usize> {
+    match error {
+        EINVAL => Ok(0),
+        error => Err(error),
+    }
 }
 
 impl Pool {
@@ -216,6 +226,13 @@ impl Pool {
         if let Err(error) = sys::mmap(address, bytes, flag::PROT_READ | flag::PROT_WRITE, flags, -1, 0) {
             self.seal(start, end);
             return Err(error);
+        }
+        // The kernel keeps as many pages for us, but may not let us have them (a limit of the control group, or of nodes): touching would kill.
+        if self.map.usage().live_peak[kind as usize] == 0 {
+            if let Err(error) = sys::madvise(address, HUGE, libc::MADV_POPULATE_WRITE).or_else(old_kernel) {
+                self.clear(start, end)?;
+                return Err(error);
+            }
         }
         self.map.set_live(start, end, USED | READ_WRITE);
         Ok(())
@@ -443,6 +460,9 @@ impl Pool {
         if is_ours && is_about_size {
             return Ok(end);
         }
+        if is_ours && advice == COLLAPSE && piece.kind == Kind::Base {
+            return Err(EINVAL);
+        }
         if self.commits && piece.kind == Kind::Thp && advice == libc::MADV_DONTNEED && is_ours {
             let is_writable = self.map.page(piece.start) & READ_WRITE == READ_WRITE;
             // The allocator gives back what it does not need for now. Parts of huge pages would split them: those are cleared.
@@ -507,10 +527,12 @@ impl Pool {
         let (address, bytes) = (self.address(start), Self::bytes(start, end));
         let temporary = sys::mmap(0, bytes, flag::PROT_READ | flag::PROT_WRITE, ANONYMOUS, -1, 0)?;
         let _ = sys::madvise(temporary, bytes, libc::MADV_NOHUGEPAGE);
+        let protection = i32::from(live) & flag::PROT_ALL;
+        if protection & flag::PROT_READ == 0 {
+            let readable = sys::mprotect(address, bytes, protection | flag::PROT_READ);
+            readable.inspect_err(|_| drop(sys::munmap(temporary, bytes)))?;
+        }
         let copy = || -> Result<()> {
-            if i32::from(live) & flag::PROT_READ == 0 {
-                sys::mprotect(address, bytes, flag::PROT_READ)?;
-            }
             let mut at = start;
             while at < end {
                 let next = self.map.run(at, end);
@@ -525,8 +547,14 @@ impl Pool {
             }
             Ok(())
         };
-        if let Err(error) = demote::replace(address, bytes, temporary, shared, copy) {
-            let _ = sys::mprotect(address, bytes, i32::from(live) & flag::PROT_ALL);
+        let done = match demote::is_own_stack(address, bytes) {
+            true => demote::replace_own_stack(address, bytes, temporary, shared),
+            false => demote::replace(address, bytes, temporary, shared, copy),
+        };
+        if let Err(error) = done {
+            if protection & flag::PROT_READ == 0 {
+                let _ = sys::mprotect(address, bytes, protection);
+            }
             let _ = sys::munmap(temporary, bytes);
             report::count(Event::DemotionFailed);
             return Err(error);
@@ -539,7 +567,6 @@ impl Pool {
         let mut at = start;
         while at < end {
             let next = self.map.run(at, end);
-            let protection = i32::from(live) & flag::PROT_ALL;
             if self.map.page(at) & USED == 0 {
                 self.clear(at, next)?;
             } else if protection != flag::PROT_READ | flag::PROT_WRITE {
@@ -548,6 +575,18 @@ impl Pool {
             at = next;
         }
         Ok(())
+    }
+
+    /// Has this thread's stack on ordinary pages, if the program has put it into this pool.
+    pub fn make_stack_ordinary(&mut self) -> Result<()> {
+        let address = demote::stack();
+        match self.extent().meets(address, address + 1) {
+            true => {
+                let (start, end) = self.range(address, address + 1);
+                self.make_ordinary(start, end)
+            }
+            false => Ok(()),
+        }
     }
 
     /// Has ordinary pages wherever the range touches, with the content that is there.

@@ -13,7 +13,7 @@ use memomania_layout::wire::{self, VARIABLE};
 
 use crate::lock::{self, Guard};
 use crate::pool::{Extent, Pool};
-use crate::{heap, sys};
+use crate::{fork, heap, sys};
 
 /// The pools, in this order wherever there are several.
 pub const HEAP: usize = 0;
@@ -123,6 +123,8 @@ fn start() {
         has_hugetlb,
         is_strict,
     );
+    // As early as can be: what is registered before us would find the lock held in its own handlers.
+    fork::register();
 }
 
 fn read_settings(value: &'static mut [u8; wire::LONGEST]) -> Settings<'static> {

@@ -58,7 +58,8 @@ unsafe fn call(number: i64, args: [usize; 6]) -> Result<usize> {
     checked(answer)
 }
 
-fn checked(answer: isize) -> Result<usize> {
+/// What a system call answered, as a result.
+pub fn checked(answer: isize) -> Result<usize> {
     match answer {
         -4095..=-1 => Err(Errno(-answer as i32)),
         _ => Ok(answer as usize),
