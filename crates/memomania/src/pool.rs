@@ -530,7 +530,9 @@ impl Pool {
         let protection = i32::from(live) & flag::PROT_ALL;
         if protection & flag::PROT_READ == 0 {
             let readable = sys::mprotect(address, bytes, protection | flag::PROT_READ);
-            readable.inspect_err(|_| drop(sys::munmap(temporary, bytes)))?;
+            readable.inspect_err(|_| {
+                let _ = sys::munmap(temporary, bytes);
+            })?;
         }
         let copy = || -> Result<()> {
             let mut at = start;

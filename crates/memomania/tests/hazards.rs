@@ -65,7 +65,7 @@ macro_rules! hazard {
 
 hazard! {
     first_operation zero_size overflow_sizes alignment errno_preserved family free_by_another_thread thread_exit fork_from_a_thread
-    exit_handlers signals protect_a_part zeroed_again
+    fork_handlers own_stack exit_handlers signals protect_a_part zeroed_again
 }
 
 #[test]

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #define MUST(what) do { if (!(what)) { \
@@ -24,6 +25,7 @@ static size_t hide_size(size_t size) { __asm__ volatile("" : "+r"(size)); return
 
 /* first operation: before any constructor */
 static void *early[6];
+static void handler(void);
 static void before_all(void) {
     early[0] = realloc(NULL, 100);
     early[1] = calloc(3, 50);
@@ -32,6 +34,7 @@ static void before_all(void) {
     early[4] = sbrk(4096);
     free(NULL);
     early[5] = malloc(10);
+    pthread_atfork(handler, handler, handler);
 }
 __attribute__((section(".preinit_array"), used)) static void (*preinit)(void) = before_all;
 
@@ -208,6 +211,61 @@ static void fork_from_a_thread(void) {
     for (int i = 0; i < 2; i++) pthread_join(others[i], NULL);
 }
 
+/* Handlers that were registered as early as can be run while the library has made ready for the fork. */
+static int handled;
+static void handler(void) {
+    handled++;
+    void *p = malloc(3 * MB); memset(p, 1, 3 * MB);
+    void *m = mmap(NULL, 3 * MB, RW, MEMORY, -1, 0); MUST(m != MAP_FAILED); *(char *)m = 1;
+    MUST(munmap(m, 3 * MB) == 0); free(p);
+}
+static void fork_handlers(void) {
+    void *p = malloc(3 * MB); memset(p, 2, 3 * MB);
+    for (int i = 1; i <= 3; i++) {
+        pid_t child = fork();
+        MUST(child >= 0);
+        if (!child) { alarm(60); MUST(handled == 2 * i && ((char *)p)[MB] == 2); _exit(9); }
+        int status;
+        MUST(waitpid(child, &status, 0) == child && status == 9 << 8 && handled == 2 * i);
+    }
+    free(p);
+}
+
+/* A stack on pages of the pool: what is done to the rest of them must not wait for it, nor lose what is written to it. */
+static ucontext_t back, there;
+static char *stacks;
+static void on_the_stack(void) {
+    volatile int words[100];
+    for (int i = 0; i < 100; i++) words[i] = i;
+    for (int round = 0; round < 3; round++) {
+        pid_t child = fork();
+        MUST(child >= 0);
+        if (!child) { alarm(60); for (int i = 0; i < 100; i++) MUST(words[i] == i + round); _exit(9); }
+        int status;
+        MUST(waitpid(child, &status, 0) == child && status == 9 << 8);
+        for (int i = 0; i < 100; i++) words[i]++;
+    }
+    MUST(mprotect(stacks, 4096, PROT_NONE) == 0);
+    MUST(mprotect(stacks + 2 * MB - 4096, 4096, PROT_READ) == 0);
+    for (int i = 0; i < 100; i++) MUST(words[i] == i + 3);
+    swapcontext(&there, &back);
+}
+static void own_stack(void) {
+    for (int alone = 0; alone < 2; alone++) {
+        pthread_t other;
+        stop = 0;
+        if (!alone) MUST(pthread_create(&other, NULL, churn, NULL) == 0);
+        stacks = mmap(NULL, 2 * MB, RW, MEMORY, -1, 0);
+        MUST(stacks != MAP_FAILED && getcontext(&there) == 0);
+        there.uc_stack.ss_sp = stacks + MB; there.uc_stack.ss_size = MB / 2; there.uc_link = &back;
+        makecontext(&there, on_the_stack, 0);
+        MUST(swapcontext(&back, &there) == 0);
+        MUST(munmap(stacks, 2 * MB) == 0);
+        stop = 1;
+        if (!alone) pthread_join(other, NULL);
+    }
+}
+
 static char *kept;
 static void last(void) { MUST(!strcmp(kept, "kept")); char *p = malloc(5000); memset(p, 1, 5000); free(p); free(kept); }
 static void middle(void) { free(malloc(12345)); }
@@ -301,14 +359,15 @@ static void out_of_memory(void) {
 
 int main(int argc, char **argv) {
     for (int i = 1; i < argc; i++) {
-        void (*hazards[])(void) = { first_operation, zero_size, overflow_sizes, alignment, errno_preserved, family,
-            free_by_another_thread, thread_exit, fork_from_a_thread, exit_handlers, signals, protect_a_part, zeroed_again, out_of_memory };
-        const char *names[] = { "first_operation", "zero_size", "overflow_sizes", "alignment", "errno_preserved", "family",
-            "free_by_another_thread", "thread_exit", "fork_from_a_thread", "exit_handlers", "signals", "protect_a_part", "zeroed_again",
-            "out_of_memory" };
+        static const struct { const char *name; void (*run)(void); } hazards[] = {
+#define HAZARD(name) { #name, name }
+            HAZARD(first_operation), HAZARD(zero_size), HAZARD(overflow_sizes), HAZARD(alignment), HAZARD(errno_preserved),
+            HAZARD(family), HAZARD(free_by_another_thread), HAZARD(thread_exit), HAZARD(fork_from_a_thread), HAZARD(fork_handlers),
+            HAZARD(own_stack), HAZARD(exit_handlers), HAZARD(signals), HAZARD(protect_a_part), HAZARD(zeroed_again), HAZARD(out_of_memory),
+        };
         int found = 0;
-        for (size_t k = 0; k < sizeof names / sizeof *names; k++)
-            if (!strcmp(names[k], argv[i])) { hazards[k](); found = 1; }
+        for (size_t k = 0; k < sizeof hazards / sizeof *hazards; k++)
+            if (!strcmp(hazards[k].name, argv[i])) { hazards[k].run(); found = 1; }
         if (!found) { fprintf(stderr, "no hazard %s\n", argv[i]); return 2; }
     }
     return 0;
