@@ -56,7 +56,7 @@ unsafe extern "C" fn prepare() {
             let _ = pool.touch_all();
             let _ = pool.make_stack_ordinary();
         }
-        if need == Need::CopyUndisturbed && sys::threads() > 1 {
+        if need == Need::CopyUndisturbed && sys::has_threads() {
             held = Held::new().ok();
         }
         if let Some(held) = &held {

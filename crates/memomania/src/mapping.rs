@@ -258,7 +258,8 @@ pub fn mremap(old: usize, old_length: usize, new_length: usize, flags: i32, new:
     let kernel = || sys::mremap(old, old_length, new_length, flags, new);
     let is_fixed = flags & libc::MREMAP_FIXED != 0;
     let meets = |address: usize, length: usize| start::meets_pool(address, length.max(1));
-    if !meets(old, old_length) && !(is_fixed && meets(new, new_length)) {
+    let is_ours = meets(old, old_length) || is_fixed && meets(new, new_length);
+    if !is_ours {
         return kernel();
     }
     let keeps = flags & libc::MREMAP_DONTUNMAP != 0;

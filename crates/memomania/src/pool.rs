@@ -518,7 +518,7 @@ impl Pool {
 
     /// Replaces one hugetlb page by base pages, with its content and each page's protection.
     pub fn demote(&mut self, start: usize, end: usize) -> Result<()> {
-        self.demote_as(start, end, sys::threads() > 1)
+        self.demote_as(start, end, sys::has_threads())
     }
 
     /// As [`Self::demote`]; `shared` says whether other threads may be writing there.

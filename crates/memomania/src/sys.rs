@@ -226,8 +226,8 @@ pub fn exit(status: i32) -> ! {
     }
 }
 
-/// Threads of this process; 2 where that cannot be known.
-pub fn threads() -> u64 {
+/// This process has more threads than this one; true where that cannot be known.
+pub fn has_threads() -> bool {
     // A folder's links: itself, its name in its parent, and one for each folder in it.
     let mut status = std::mem::MaybeUninit::<libc::stat>::zeroed();
     let args = [
@@ -242,10 +242,7 @@ pub fn threads() -> u64 {
     let answer = unsafe { call(libc::SYS_newfstatat, args) };
     // SAFETY: zeros are a valid value of it.
     let links = unsafe { status.assume_init() }.st_nlink;
-    match answer {
-        Ok(_) if links > 2 => links as u64 - 2,
-        _ => 2,
-    }
+    answer.is_err() || links != 3
 }
 
 /// The machine's memory in bytes; 0 where that cannot be known.

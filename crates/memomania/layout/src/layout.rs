@@ -332,7 +332,7 @@ impl Layout {
 
 /// A pool's size: a whole number of gigabytes that holds the layout's intervals, and at least `wanted`.
 pub fn pool_bytes(layout: &Layout, wanted: usize) -> usize {
-    let least = layout.stated_end().max(wanted).max(BASE).min(LARGEST_POOL);
+    let least = layout.stated_end().max(wanted).clamp(BASE, LARGEST_POOL);
     // An open interval needs at least one page.
     let least = match layout.intervals().last() {
         Some(last) if last.is_open() => least.max(last.start + last.kind.bytes()),

@@ -87,20 +87,18 @@ fn elf(head: &[u8]) -> Option<Program<'_>> {
     }
     for index in 0..count {
         let at = table.checked_add(index * size)?;
-        match word(head, at)? {
-            PT_INTERP => {
-                let start = usize::try_from(long(head, at + 8)?).ok()?;
-                let length = usize::try_from(long(head, at + 32)?).ok()?;
-                let path = head.get(start..start.checked_add(length)?)?;
-                let loader = path.split(|b| *b == 0).next()?;
-                let is_musl = loader.windows(7).any(|part| part == b"ld-musl");
-                return Some(match is_musl {
-                    true => Program::Impossible(Obstacle::Libc),
-                    false => Program::Dynamic { loader },
-                });
-            }
-            _ => {}
+        if word(head, at)? != PT_INTERP {
+            continue;
         }
+        let start = usize::try_from(long(head, at + 8)?).ok()?;
+        let length = usize::try_from(long(head, at + 32)?).ok()?;
+        let path = head.get(start..start.checked_add(length)?)?;
+        let loader = path.split(|b| *b == 0).next()?;
+        let is_musl = loader.windows(7).any(|part| part == b"ld-musl");
+        return Some(match is_musl {
+            true => Program::Impossible(Obstacle::Libc),
+            false => Program::Dynamic { loader },
+        });
     }
     // Position-independent static programs and the loader itself have a dynamic section and no loader.
     Some(Program::Impossible(Obstacle::Static))

@@ -187,7 +187,7 @@ static void *forks(void *unused) {
         pid_t child = fork();
         MUST(child >= 0);
         if (!child) {
-            alarm(60);
+            alarm(300);
             for (size_t at = 0; at < 5 * MB; at += 4096) { MUST(mine[at] == 5 && mapped[at] == 6); mine[at] = mapped[at] = 1; }
             void *p = malloc(10000); memset(p, 1, 10000); free(p);
             MUST((p = mmap(NULL, MB, RW, MEMORY, -1, 0)) != MAP_FAILED); *(char *)p = 1;
@@ -224,7 +224,7 @@ static void fork_handlers(void) {
     for (int i = 1; i <= 3; i++) {
         pid_t child = fork();
         MUST(child >= 0);
-        if (!child) { alarm(60); MUST(handled == 2 * i && ((char *)p)[MB] == 2); _exit(9); }
+        if (!child) { alarm(300); MUST(handled == 2 * i && ((char *)p)[MB] == 2); _exit(9); }
         int status;
         MUST(waitpid(child, &status, 0) == child && status == 9 << 8 && handled == 2 * i);
     }
@@ -240,7 +240,7 @@ static void on_the_stack(void) {
     for (int round = 0; round < 3; round++) {
         pid_t child = fork();
         MUST(child >= 0);
-        if (!child) { alarm(60); for (int i = 0; i < 100; i++) MUST(words[i] == i + round); _exit(9); }
+        if (!child) { alarm(300); for (int i = 0; i < 100; i++) MUST(words[i] == i + round); _exit(9); }
         int status;
         MUST(waitpid(child, &status, 0) == child && status == 9 << 8);
         for (int i = 0; i < 100; i++) words[i]++;
