@@ -247,6 +247,8 @@ fn parse_reserve(text: &str) -> Result<Reserve, String> {
 /// `mega mosaic`
 #[derive(Debug, Args)]
 #[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
     after_help = "A LAYOUT is a list of SIZE[@OFFSET][+LENGTH] with SIZE 4K, 2M, 2M:thp or 1G:
 1G@0,2M is the first gigabyte on a 1 GB page and the rest on 2 MB pages; what
 no interval covers has base pages. 2M and 1G come from hugetlb; 2M:thp is
@@ -257,6 +259,10 @@ Exits with the command's own status; 125: mega itself failed, 126: the command
 cannot be executed, 127: not found."
 )]
 pub struct MosaicArgs {
+    /// Another thing to do than to run a command once
+    #[command(subcommand)]
+    pub action: Option<MosaicAction>,
+
     /// Pages of malloc and brk
     #[arg(long, value_name = "LAYOUT")]
     pub heap: Option<String>,
@@ -312,6 +318,91 @@ pub struct MosaicArgs {
         value_name = "CMD"
     )]
     pub command: Vec<OsString>,
+}
+
+/// What `mega mosaic` can do besides.
+#[derive(Debug, Subcommand)]
+pub enum MosaicAction {
+    /// Find out which part of a command's memory pays on large pages
+    Explore(ExploreArgs),
+}
+
+/// Large pages to explore.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ExplorePages {
+    /// Transparent huge pages.
+    #[value(name = "2M:thp")]
+    Thp,
+    /// 2 MB pages of hugetlb.
+    #[value(name = "2M")]
+    Huge,
+    /// 1 GB pages of hugetlb.
+    #[value(name = "1G")]
+    Gigantic,
+}
+
+impl From<ExplorePages> for Kind {
+    fn from(pages: ExplorePages) -> Self {
+        match pages {
+            ExplorePages::Thp => Self::Thp,
+            ExplorePages::Huge => Self::Huge,
+            ExplorePages::Gigantic => Self::Gigantic,
+        }
+    }
+}
+
+/// `mega mosaic explore`
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Runs the command under each layout of a plan, without input and output, and fits a
+model of its run time. It has to do the same each time. docs/memomania.md has
+the rest."
+)]
+pub struct ExploreArgs {
+    /// The large pages; 2M and 1G are reserved for the time (root)
+    #[arg(long, value_name = "SIZE", default_value = "2M:thp")]
+    pub pages: ExplorePages,
+
+    /// Windows that memory is cut into (1 to 16)
+    #[arg(long, value_name = "N", default_value_t = 6, value_parser = at_least_one)]
+    pub windows: usize,
+
+    /// Runs of each layout
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = at_least_one)]
+    pub rounds: usize,
+
+    /// Reserve so many hugetlb pages, as in --reserve=2M=4G (default: a quarter more than the
+    /// largest process used)
+    #[arg(long, value_name = "SIZE=AMOUNT", require_equals = true, value_parser = parse_reserve)]
+    pub reserve: Option<Reserve>,
+
+    /// Leave programs alone that the command executes
+    #[arg(long)]
+    pub no_inherit: bool,
+
+    /// Show the command's output
+    #[arg(long)]
+    pub show_output: bool,
+
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+
+    /// The command and its arguments
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "CMD"
+    )]
+    pub command: Vec<OsString>,
+}
+
+fn at_least_one(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(number @ 1..=1000) => Ok(number),
+        _ => Err("expected a number from 1 to 1000".to_owned()),
+    }
 }
 
 /// `mega manage`

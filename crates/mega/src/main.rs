@@ -19,9 +19,8 @@ use exit::Failure;
 
 fn main() -> std::process::ExitCode {
     // `mega run` and `mega mosaic` keep 1 and 2 for the program's own use, as coreutils' timeout and env do.
-    let is_run = std::env::args_os()
-        .nth(1)
-        .is_some_and(|arg| arg == "run" || arg == "mosaic");
+    let word = |index| std::env::args_os().nth(index).unwrap_or_default();
+    let is_run = word(1) == "run" || word(1) == "mosaic" && word(2) != "explore";
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {

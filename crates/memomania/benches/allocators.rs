@@ -1,9 +1,11 @@
-//! The candidates for the heap, side by side: glibc's malloc (for comparison), mimalloc, and dlmalloc behind one lock. Threads 1 to 8, time per
-//! pair of malloc and free, and resident memory over what was asked for.
+//! The candidates for the heap, side by side: mimalloc, and dlmalloc behind one lock; and glibc's malloc, jemalloc if it is installed, and the
+//! whole library with base pages for comparison, the last two preloaded. Threads 1 to 8, time per pair of malloc and free, and resident memory
+//! over what was asked for.
 //!
 //! `cargo bench -p libmemomania --bench allocators`. docs/memomania.md has what it said, and the choice.
 
 use std::ffi::c_void;
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Mutex;
 use std::time::Instant;
@@ -16,6 +18,8 @@ type Free = fn(*mut u8, usize);
 
 const LIVE: usize = 20_000;
 const PAIRS: usize = 1_500_000;
+const ROUNDS: usize = 5;
+const JEMALLOC: &str = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2";
 
 struct Shared(dlmalloc::Dlmalloc);
 
@@ -66,9 +70,10 @@ fn dlmalloc_free(block: *mut u8, bytes: usize) {
 
 fn candidate(name: &str) -> (Malloc, Free) {
     match name {
-        "glibc" => (glibc_malloc, glibc_free),
         "mimalloc" => (mimalloc_malloc, mimalloc_free),
-        _ => (dlmalloc_malloc, dlmalloc_free),
+        "dlmalloc" => (dlmalloc_malloc, dlmalloc_free),
+        // Preloaded.
+        _ => (glibc_malloc, glibc_free),
     }
 }
 
@@ -115,6 +120,19 @@ fn churn((malloc, free): (Malloc, Free), threads: u64) -> (f64, usize) {
     (took / PAIRS as f64, asked.into_inner().unwrap())
 }
 
+/// The library that cargo built with this.
+fn library() -> PathBuf {
+    let own = std::env::current_exe().unwrap();
+    let places = [
+        own.with_file_name("libmemomania.so"),
+        own.parent().unwrap().join("../libmemomania.so"),
+    ];
+    let found = places.into_iter().filter(|path| path.is_file());
+    found
+        .max_by_key(|path| path.metadata().unwrap().modified().unwrap())
+        .unwrap_or_default()
+}
+
 fn resident() -> usize {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap();
     text.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
@@ -128,26 +146,35 @@ fn main() {
         println!("{ns} {}", (resident() - before) as f64 / asked as f64);
         return;
     }
-    println!("candidate  threads  ns per pair (median of 5)  resident per byte asked for");
+    let all: Vec<(&str, PathBuf)> = [
+        ("glibc", PathBuf::new()),
+        ("jemalloc", PathBuf::from(JEMALLOC)),
+        ("mimalloc", PathBuf::new()),
+        ("dlmalloc", PathBuf::new()),
+        ("memomania", library()),
+    ]
+    .into_iter()
+    .filter(|(_, preload)| preload.as_os_str().is_empty() || preload.is_file())
+    .collect();
+    println!("candidate  threads  ns per pair (median of {ROUNDS})  resident per byte asked for");
     for threads in [1, 2, 4, 8] {
-        let names = ["glibc", "mimalloc", "dlmalloc"];
-        let mut all: Vec<Vec<(f64, f64)>> = vec![Vec::new(); names.len()];
-        for _ in 0..5 {
-            for (name, results) in names.iter().zip(&mut all) {
+        let mut results: Vec<Vec<(f64, f64)>> = vec![Vec::new(); all.len()];
+        for _ in 0..ROUNDS {
+            for ((name, preload), results) in all.iter().zip(&mut results) {
                 let mut command = Command::new(std::env::current_exe().unwrap());
-                let output = command
-                    .env("CANDIDATE", name)
-                    .env("THREADS", format!("{threads}"))
-                    .output()
-                    .unwrap();
-                let text = String::from_utf8(output.stdout).unwrap();
+                command.env("CANDIDATE", name).env("THREADS", format!("{threads}"));
+                if !preload.as_os_str().is_empty() {
+                    command.env("LD_PRELOAD", preload);
+                }
+                let text = String::from_utf8(command.output().unwrap().stdout).unwrap();
                 let mut numbers = text.split_whitespace().map(|n| n.parse::<f64>().unwrap());
                 results.push((numbers.next().unwrap(), numbers.next().unwrap()));
             }
         }
-        for (name, mut results) in names.iter().zip(all) {
+        for ((name, _), mut results) in all.iter().zip(results) {
             results.sort_by(|a, b| a.0.total_cmp(&b.0));
-            println!("{name:<10} {threads:<8} {:<26.1} {:.2}", results[2].0, results[2].1);
+            let (ns, space) = results[ROUNDS / 2];
+            println!("{name:<10} {threads:<8} {ns:<26.1} {space:.2}");
         }
     }
 }

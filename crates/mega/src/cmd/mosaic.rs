@@ -11,10 +11,11 @@ use memomania_layout::page::BASE;
 use memomania_layout::settings::{layout, size, Partial};
 use memomania_layout::wire::{encode, LONGEST, VARIABLE};
 
-use crate::args::MosaicArgs;
+use crate::args::{MosaicAction, MosaicArgs};
 use crate::children;
 use crate::exit::{say, tell, Failure};
 
+mod explore;
 mod report;
 mod reserve;
 mod target;
@@ -24,6 +25,9 @@ const PRELOAD: &str = "LD_PRELOAD";
 
 /// Exits with the command's status, or 125 to 127 when it did not come to that.
 pub fn run(args: &MosaicArgs) -> ExitCode {
+    if let Some(MosaicAction::Explore(args)) = &args.action {
+        return explore::run(args);
+    }
     match prepare_and_run(args) {
         Ok(status) => ExitCode::from(status),
         Err(error) => Failure::status(Err(error), Failure::RUN_FAILED),

@@ -72,10 +72,10 @@ impl Lines {
         self.path.to_string_lossy().into_owned()
     }
 
-    /// Says that pages were short, if they were, and all the rest if it is `wanted`.
-    pub fn say(&self, wanted: bool) -> Result<()> {
+    /// What this run's processes have reported until now.
+    pub fn read(&self) -> Result<Vec<Value>> {
         let Some(mut file) = self.file.as_ref() else {
-            return Ok(());
+            return Ok(Vec::new());
         };
         let mut text = String::new();
         file.seek(SeekFrom::Start(self.start))
@@ -84,10 +84,18 @@ impl Lines {
             .read_to_string(&mut text)
             .context("cannot read the report")?;
         // A line that a killed process left half written is none.
-        let all: Vec<Value> = text
+        Ok(text
             .lines()
             .filter_map(|line| serde_json::from_str(line).ok())
-            .collect();
+            .collect())
+    }
+
+    /// Says that pages were short, if they were, and all the rest if it is `wanted`.
+    pub fn say(&self, wanted: bool) -> Result<()> {
+        if self.file.is_none() {
+            return Ok(());
+        }
+        let all = self.read()?;
         for size in ["2M", "1G"] {
             let short: Vec<u64> = all
                 .iter()
@@ -122,7 +130,8 @@ impl Drop for Lines {
     }
 }
 
-fn number(value: &Value) -> u64 {
+/// A number that is there, or 0.
+pub fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or(0)
 }
 

@@ -173,7 +173,10 @@ mod tests {
         assert_eq!(written(plan.all()), ["2M:thp@0", "2M:thp@0"]);
         assert_eq!(written(0b00010), ["2M:thp@8M+8M", "4K"]);
         assert_eq!(written(0b11011), ["2M:thp@0+16M,2M:thp@24M", "2M:thp@0"]);
-        assert_eq!((plan.name(0), plan.name(0b11011), plan.name(31)), ("none".into(), "0,1,3,4".into(), "all".into()));
+        assert_eq!(
+            (plan.name(0), plan.name(0b11011), plan.name(31)),
+            ("none".into(), "0,1,3,4".into(), "all".into())
+        );
     }
 
     #[test]
