@@ -8,6 +8,8 @@
 //! The calling thread's own stack may be in there, if the program made it itself: it must neither wait for itself nor lose what it writes between
 //! copy and move. Then all of that is done by a few instructions that use registers only.
 
+use memomania_layout::page::BASE;
+
 use crate::sys::{self, Result};
 
 const USER_MODE_ONLY: i32 = 1;
@@ -72,19 +74,20 @@ pub fn replace(old: usize, bytes: usize, new: usize, shared: bool, copy: impl Fn
     sys::mremap(new, bytes, bytes, MAYMOVE_FIXED, old).map(|_| ())
 }
 
-/// Where this thread's stack is now.
+/// Where this thread's stack is now, with room for calls to come.
 #[inline(never)]
-pub fn stack() -> usize {
+pub fn own_stack() -> (usize, usize) {
+    const DEPTH: usize = 64 << 10;
     let here = 0u8;
-    std::hint::black_box(&raw const here as usize)
+    let here = std::hint::black_box(&raw const here as usize);
+    let low = here.saturating_sub(DEPTH) / BASE * BASE;
+    (low, low + 2 * DEPTH)
 }
 
 /// This thread's stack is there, or may soon be.
 pub fn is_own_stack(old: usize, bytes: usize) -> bool {
-    /// What deeper calls may need.
-    const DEPTH: usize = 64 << 10;
-    let stack = stack();
-    stack + DEPTH >= old && stack < old + bytes + DEPTH
+    let (low, high) = own_stack();
+    low < old + bytes && old < high
 }
 
 /// As [`replace`] with a copy of all the memory at `old`, which is readable and has this thread's stack.

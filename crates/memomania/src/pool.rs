@@ -581,14 +581,13 @@ impl Pool {
 
     /// Has this thread's stack on ordinary pages, if the program has put it into this pool.
     pub fn make_stack_ordinary(&mut self) -> Result<()> {
-        let address = demote::stack();
-        match self.extent().meets(address, address + 1) {
-            true => {
-                let (start, end) = self.range(address, address + 1);
-                self.make_ordinary(start, end)
-            }
-            false => Ok(()),
+        let (low, high) = demote::own_stack();
+        let extent = self.extent();
+        if !extent.meets(low, high) {
+            return Ok(());
         }
+        let (start, end) = self.range(low.max(extent.start), high.min(extent.end));
+        self.make_ordinary(start, end)
     }
 
     /// Has ordinary pages wherever the range touches, with the content that is there.

@@ -44,6 +44,7 @@ fn prepare_and_run(args: &MosaicArgs) -> Result<u8> {
     let library = target::library()?;
     let program = args.command.first().map_or(Path::new(""), Path::new);
     target::check(program)?;
+    reserve::check_transparent(&partial)?;
     // Before anything of the machine's changes: no signal may end us while it is so.
     let signals = children::watch_signals()?;
     let mut reserved = reserve::prepare(&partial, args.reserve.as_ref())?;

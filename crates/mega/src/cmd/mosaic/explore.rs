@@ -119,6 +119,7 @@ fn reserve_for(plan: &Plan, in_use: [usize; 2], reserve: Option<&Reserve>) -> Re
         ..Partial::default()
     };
     if !kind.is_hugetlb() {
+        reserve::check_transparent(&partial)?;
         return reserve::prepare(&partial, None);
     }
     // A quarter more than were in use, for what begins in the middle of a page; all processes at once are the user's to know.
@@ -194,11 +195,11 @@ fn in_rounds(
     rounds: usize,
     progress: &Progress,
 ) -> Result<Vec<Vec<f64>>> {
-    let mut times = vec![vec![0.0; rounds]; sets.len()];
+    let mut times = vec![Vec::with_capacity(rounds); sets.len()];
     for round in 0..rounds {
         for step in 0..sets.len() {
             let index = (step + round * sets.len() / rounds) % sets.len();
-            times[index][round] = runner.run(plan.layouts(sets[index]))?.seconds;
+            times[index].push(runner.run(plan.layouts(sets[index]))?.seconds);
             progress.step();
         }
     }

@@ -86,6 +86,31 @@ pub fn prepare(settings: &Partial, reserve: Option<&Reserve>) -> Result<Reserved
     Ok(reserved)
 }
 
+/// Says that the machine has transparent huge pages turned off, where a layout wants them.
+pub fn check_transparent(settings: &Partial) -> Result<()> {
+    let wanted = [settings.heap, settings.anon];
+    if !wanted.iter().flatten().any(|layout| layout.has(Kind::Thp)) {
+        return Ok(());
+    }
+    let folder = ProcRoot::default().sys.join("kernel/mm/transparent_hugepage");
+    let chosen = |file: &str| std::fs::read_to_string(folder.join(file)).unwrap_or_default();
+    let (all, own) = (chosen("enabled"), chosen("hugepages-2048kB/enabled"));
+    // Kernels before 6.8 have no file for each size.
+    let is_off = own.contains("[never]") || all.contains("[never]") && (own.is_empty() || own.contains("[inherit]"));
+    if !is_off && !all.is_empty() {
+        return Ok(());
+    }
+    let why = format!(
+        "transparent huge pages are turned off here ({})",
+        folder.join("enabled").display()
+    );
+    match settings.settings().fallback {
+        Fallback::Fail => bail!("{why}"),
+        Fallback::Smaller => note(&format!("{why}: 2M:thp gets base pages")),
+    }
+    Ok(())
+}
+
 /// hugetlb's files of one size.
 struct Pages {
     kind: Kind,
