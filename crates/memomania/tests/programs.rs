@@ -15,6 +15,11 @@ const HUGETLB: &str = "4K+2M,2M";
 
 /// Runs a command plainly and on every layout, and compares what it prints.
 fn same_everywhere(make: &dyn Fn() -> Command) {
+    same_on(make, false);
+}
+
+/// On 1 GB pages, too: a page for the heap and one for mappings, and base pages for what comes after.
+fn same_on(make: &dyn Fn() -> Command, gigantic: bool) {
     let expected = output(&mut make()).stdout;
     let check = |layout: &str| {
         let mut command = make();
@@ -25,6 +30,12 @@ fn same_everywhere(make: &dyn Fn() -> Command) {
     let _alone = alone();
     if let Some(_pages) = HugePages::reserve(64) {
         check(HUGETLB);
+    }
+    if !gigantic {
+        return;
+    }
+    if let Some(_pages) = HugePages::gigantic(2) {
+        check("1G+1G");
     }
 }
 
@@ -76,11 +87,12 @@ a = array.array("d", range(300000)); a.extend(a); a = a[::-1]
 print(sum(a), results, hashlib.sha256(bytes(a)).hexdigest())
 for i in range(10): print(subprocess.run([sys.executable, "-c", f"print({i} * 'x')"], capture_output=True).stdout)
 "#;
-    same_everywhere(&|| {
+    let python = || {
         let mut command = Command::new("python3");
         command.args(["-c", script]);
         command
-    });
+    };
+    same_on(&python, true);
 }
 
 #[test]
@@ -247,5 +259,8 @@ for x in (p, a):
     let _alone = alone();
     if let Some(_pages) = HugePages::reserve(80) {
         assert_eq!(kinds("2M"), "hugetlb\nhugetlb\n");
+    }
+    if let Some(_pages) = HugePages::gigantic(2) {
+        assert_eq!(kinds("1G"), "hugetlb\nhugetlb\n");
     }
 }

@@ -82,33 +82,55 @@ pub fn program(name: &str) -> Option<PathBuf> {
     found
 }
 
-/// 2 MB pages of hugetlb for as long as this lives; put back then. `None`, with a note, where they cannot be had.
+/// Pages of hugetlb for as long as this lives; put back then. `None`, with a note, where they cannot be had.
 pub struct HugePages {
+    folder: &'static str,
     before: u64,
 }
 
-const COUNT: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
-const FREE: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
-const PROMISED: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/resv_hugepages";
+const HUGE: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB";
+const GIGANTIC: &str = "/sys/kernel/mm/hugepages/hugepages-1048576kB";
 
-fn number(path: &str) -> Option<u64> {
-    std::fs::read_to_string(path).ok()?.trim().parse().ok()
+fn number(folder: &str, file: &str) -> Option<u64> {
+    std::fs::read_to_string(format!("{folder}/{file}"))
+        .ok()?
+        .trim()
+        .parse()
+        .ok()
+}
+
+/// Free pages that nobody was promised.
+fn free_of(folder: &str) -> u64 {
+    let of = |file| number(folder, file).unwrap_or(0);
+    of("free_hugepages").saturating_sub(of("resv_hugepages"))
 }
 
 /// Free hugetlb pages of 2 MB that nobody was promised.
 pub fn free_pages() -> u64 {
-    number(FREE).unwrap_or(0).saturating_sub(number(PROMISED).unwrap_or(0))
+    free_of(HUGE)
 }
 
 impl HugePages {
-    /// So many free ones.
+    /// So many free ones of 2 MB.
     pub fn reserve(count: u64) -> Option<Self> {
-        let before = number(COUNT)?;
-        let target = before + count.saturating_sub(free_pages());
-        let written = std::fs::write(COUNT, format!("{target}\n"));
-        let this = Self { before };
-        if written.is_err() || free_pages() < count {
-            eprintln!("SKIPPED: needs {count} hugetlb pages of 2 MB, and root to reserve them");
+        Self::of(HUGE, count)
+    }
+
+    /// So many free ones of 1 GB.
+    pub fn gigantic(count: u64) -> Option<Self> {
+        Self::of(GIGANTIC, count)
+    }
+
+    fn of(folder: &'static str, count: u64) -> Option<Self> {
+        let Some(before) = number(folder, "nr_hugepages") else {
+            eprintln!("SKIPPED: {folder} is not there");
+            return None;
+        };
+        let target = before + count.saturating_sub(free_of(folder));
+        let this = Self { folder, before };
+        let written = std::fs::write(format!("{folder}/nr_hugepages"), format!("{target}\n"));
+        if written.is_err() || free_of(folder) < count {
+            eprintln!("SKIPPED: {folder} has no {count} free pages, or it needs root to reserve them");
             return None;
         }
         Some(this)
@@ -117,6 +139,6 @@ impl HugePages {
 
 impl Drop for HugePages {
     fn drop(&mut self) {
-        let _ = std::fs::write(COUNT, format!("{}\n", self.before));
+        let _ = std::fs::write(format!("{}/nr_hugepages", self.folder), format!("{}\n", self.before));
     }
 }
