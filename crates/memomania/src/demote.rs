@@ -71,6 +71,11 @@ pub fn replace(old: usize, bytes: usize, new: usize, shared: bool, copy: impl Fn
         held.hold(old, bytes)?;
     }
     copy()?;
+    place(new, bytes, old)
+}
+
+/// Moves a mapping over another one.
+pub fn place(new: usize, bytes: usize, old: usize) -> Result<()> {
     sys::mremap(new, bytes, bytes, MAYMOVE_FIXED, old).map(|_| ())
 }
 

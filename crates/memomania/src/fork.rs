@@ -3,17 +3,23 @@
 //! After a fork, parent and child share pages until one of them writes, which takes a new page. For hugetlb that page may not be there: the
 //! kernel then takes the shared one from the child, which dies of SIGBUS when it touches it. So where that costs little, or free pages may be
 //! too few, the child gets a copy on base pages, at once, while the parent waits. It is told of the end by a pipe, which also ends if the child dies.
-//! A stack that the program has put on such pages is moved to base pages before, for nobody could write to it meanwhile.
+//!
+//! Gigantic pages cannot be shared at all: the kernel may forget them in the child ([`crate::pool::Pool::make_shadow`]). What is in use of them is
+//! copied by the parent before the fork, always.
+//!
+//! Other threads may not write to what is copied by the parent, nor to what is copied by the child if there are no pages for that, until it is done. A stack that
+//! the program has put on such pages is moved to base pages before, for nobody could write to it meanwhile.
 //!
 //! Children made otherwise (vfork, posix_spawn, _Fork, clone without the C library) have no such care; the first two share memory until they execute
 //! another program, and need none.
 
 use std::cell::UnsafeCell;
 
-use memomania_layout::page::Kind;
+use memomania_layout::page::{Kind, HUGE};
 use memomania_layout::settings::Fork;
 
 use crate::demote::Held;
+use crate::pool::Pool;
 use crate::report::{self, Event};
 use crate::start::{self, Locked, World};
 use crate::sys;
@@ -48,20 +54,29 @@ unsafe extern "C" fn prepare() {
     }
     let mut locked = start::lock();
     let need = need(&locked);
+    let has_gigantic = bytes(&locked, Kind::Gigantic) > 0;
     let pipe = (need != Need::Nothing).then(sys::pipe).and_then(Result::ok);
     let mut held = None;
-    if pipe.is_some() {
+    if pipe.is_some() || has_gigantic {
         for pool in locked.pools.iter_mut().flatten() {
             // What cannot be protected for a moment is not there to be lost either.
             let _ = pool.touch_all();
             let _ = pool.make_stack_ordinary();
         }
-        if need == Need::CopyUndisturbed && sys::has_threads() {
+        if (need == Need::CopyUndisturbed || has_gigantic) && sys::has_threads() {
             held = Held::new().ok();
         }
         if let Some(held) = &held {
-            locked.pools.iter().flatten().for_each(|pool| pool.hold_all(held));
+            for pool in locked.pools.iter().flatten() {
+                pool.hold_all(Kind::Gigantic, held);
+                if need == Need::CopyUndisturbed {
+                    pool.hold_all(Kind::Huge, held);
+                }
+            }
         }
+        // Without memory for them the child will have nothing, and say so.
+        let shadows = locked.pools.iter_mut().flatten().map(|pool| pool.make_shadow());
+        shadows.for_each(|made| drop(made.ok()));
     }
     // SAFETY: we hold the lock.
     unsafe { *PENDING.0.get() = Some(Pending { locked, pipe, held }) };
@@ -73,14 +88,18 @@ fn take() -> Option<Pending> {
 }
 
 unsafe extern "C" fn parent() {
-    if let Some(Pending { locked, pipe, held }) = take() {
+    if let Some(Pending { mut locked, pipe, held }) = take() {
+        let copies = locked.pools.iter().flatten().any(Pool::has_shadow) || pipe.is_some();
+        locked.pools.iter_mut().flatten().for_each(Pool::drop_shadow);
+        if copies {
+            report::count(Event::ForkCopy);
+        }
         if let Some((read, write)) = pipe {
             sys::close(write);
             // A byte: the child is ready. The end of the pipe: it is no more, or never was.
             let mut byte = [0];
             while sys::read(read, &mut byte) == Err(sys::Errno(libc::EINTR)) {}
             sys::close(read);
-            report::count(Event::ForkCopy);
         }
         drop(held);
         drop(locked);
@@ -90,17 +109,19 @@ unsafe extern "C" fn parent() {
 unsafe extern "C" fn child() {
     if let Some(Pending { mut locked, pipe, held }) = take() {
         locked.after_fork();
+        let shadows = locked.pools.iter_mut().flatten().map(Pool::use_shadow);
+        let mut done = shadows.fold(Ok(()), Result::and);
         if let Some((read, write)) = pipe {
             sys::close(read);
-            for pool in locked.pools.iter_mut().flatten() {
-                if pool.copy_all(held.as_ref()).is_err() {
-                    sys::tell(format_args!(
-                        "no memory to copy huge pages for a forked process; it may be killed"
-                    ));
-                }
-            }
+            let copies = locked.pools.iter_mut().flatten();
+            done = copies.fold(done, |done, pool| done.and(pool.copy_all(held.as_ref())));
             let _ = sys::write(write, &[1]);
             sys::close(write);
+        }
+        if done.is_err() {
+            sys::tell(format_args!(
+                "no memory to copy huge pages for a forked process; it may be killed"
+            ));
         }
         drop(held);
         drop(locked);
@@ -118,29 +139,37 @@ enum Need {
     CopyUndisturbed,
 }
 
-fn need(world: &World) -> Need {
-    let of = |kind: Kind, folder: &str| {
-        let all = world.pools.iter().flatten().map(|pool| pool.hugetlb_bytes(kind));
-        let pages: usize = all.sum::<usize>() / kind.bytes();
-        if pages == 0 || world.settings.fork == Fork::Share {
-            return Need::Nothing;
-        }
-        let free = number(folder, "free_hugepages").unwrap_or(0);
-        let free = free.saturating_sub(number(folder, "resv_hugepages").unwrap_or(0));
-        let is_cheap = pages * kind.bytes() <= CHEAP;
-        match (world.settings.fork == Fork::Copy || is_cheap, free < 3 * pages) {
-            (false, false) => Need::Nothing,
-            (true, false) => Need::Copy,
-            (_, true) => Need::CopyUndisturbed,
-        }
-    };
-    of(Kind::Huge, "hugepages-2048kB").max(of(Kind::Gigantic, "hugepages-1048576kB"))
+/// Bytes of hugetlb pages of this kind that are there.
+fn bytes(world: &World, kind: Kind) -> usize {
+    world.pools.iter().flatten().map(|pool| pool.hugetlb_bytes(kind)).sum()
 }
 
-/// A number in one of the kernel's files about hugetlb.
-fn number(folder: &str, file: &str) -> Option<usize> {
+/// What 2 MB pages need.
+fn need(world: &World) -> Need {
+    let bytes = bytes(world, Kind::Huge);
+    if bytes == 0 || world.settings.fork == Fork::Share {
+        return Need::Nothing;
+    }
+    let free = number("free_hugepages").unwrap_or(0);
+    let free = free.saturating_sub(number("resv_hugepages").unwrap_or(0));
+    match (
+        world.settings.fork == Fork::Copy || bytes <= CHEAP,
+        free < 3 * bytes / HUGE,
+    ) {
+        (false, false) => Need::Nothing,
+        (true, false) => Need::Copy,
+        (_, true) => Need::CopyUndisturbed,
+    }
+}
+
+/// A number in one of the kernel's files about 2 MB pages.
+fn number(file: &str) -> Option<usize> {
     let mut path = sys::Line::new();
-    std::fmt::Write::write_fmt(&mut path, format_args!("/sys/kernel/mm/hugepages/{folder}/{file}\0")).ok()?;
+    std::fmt::Write::write_fmt(
+        &mut path,
+        format_args!("/sys/kernel/mm/hugepages/hugepages-2048kB/{file}\0"),
+    )
+    .ok()?;
     let fd = sys::open(path.bytes(), libc::O_RDONLY).ok()?;
     let mut digits = [0; 32];
     let length = sys::read(fd, &mut digits);

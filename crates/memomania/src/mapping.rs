@@ -262,6 +262,9 @@ pub fn mremap(old: usize, old_length: usize, new_length: usize, flags: i32, new:
     if !is_ours {
         return kernel();
     }
+    if old_length == 0 && old % BASE == 0 && flags & !(libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) == 0 {
+        return duplicate(old, new_length, flags, new, &kernel);
+    }
     let keeps = flags & libc::MREMAP_DONTUNMAP != 0;
     let may_move = flags & libc::MREMAP_MAYMOVE != 0;
     let (old_bytes, new_bytes) = (pages(old_length) * BASE, pages(new_length) * BASE);
@@ -362,6 +365,38 @@ pub fn mremap(old: usize, old_length: usize, new_length: usize, flags: i32, new:
         pool.map(start, end, protection, 0)?;
     }
     Ok(target)
+}
+
+/// mremap(2) of nothing to something: another mapping of what is shared, which is what the program has put there; a mistake for all else.
+fn duplicate(
+    old: usize,
+    new_length: usize,
+    flags: i32,
+    new: usize,
+    kernel: &dyn Fn() -> Result<usize>,
+) -> Result<usize> {
+    let mut world = start::lock();
+    let is_foreign = |world: &World| {
+        let pool = world
+            .pools
+            .iter()
+            .flatten()
+            .find(|pool| pool.extent().meets(old, old + 1));
+        // Of the kernel's memory it is the kernel's to say.
+        pool.is_none_or(|pool| pool.map.page(pool.range(old, old + BASE).0) & FOREIGN != 0)
+    };
+    if !is_foreign(&world) {
+        return Err(EINVAL);
+    }
+    let is_in_pool = flags & libc::MREMAP_FIXED != 0 && start::meets_pool(new, new_length.max(1));
+    if !is_in_pool {
+        return kernel();
+    }
+    if !is_range(new, new_length) {
+        return Err(EINVAL);
+    }
+    let protection = flag::PROT_READ | flag::PROT_WRITE;
+    place_foreign(&mut world, new, new + pages(new_length) * BASE, protection, kernel)
 }
 
 /// New memory for what is moved: of the anonymous pool, or the kernel's.
