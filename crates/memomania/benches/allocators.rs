@@ -106,8 +106,9 @@ fn churn((malloc, free): (Malloc, Free), threads: u64) -> (f64, usize) {
                         }
                         let n = size(&mut random);
                         let block = malloc(n);
-                        // SAFETY: at least 16 bytes.
-                        unsafe { block.write_bytes(1, 16.max(n.min(64))) };
+                        // As much as is counted is also resident: a byte of each page.
+                        // SAFETY: all within its bytes.
+                        (0..n).step_by(4096).for_each(|at| unsafe { block.add(at).write(1) });
                         *slot = (block, n);
                     }
                     *asked.lock().unwrap() += live.iter().map(|(_, n)| n).sum::<usize>();

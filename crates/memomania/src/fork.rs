@@ -4,7 +4,7 @@
 //! kernel then takes the shared one from the child, which dies of SIGBUS when it touches it. So where that costs little, or free pages may be
 //! too few, the child gets a copy on base pages, at once, while the parent waits. It is told of the end by a pipe, which also ends if the child dies.
 //!
-//! Gigantic pages cannot be shared at all: the kernel may forget them in the child ([`crate::pool::Pool::make_shadow`]). What is in use of them is
+//! Gigantic pages cannot be shared at all: the kernel may forget them in the child ([`Pool::make_shadow`]). What is in use of them is
 //! copied by the parent before the fork, always.
 //!
 //! Other threads may not write to what is copied by the parent, nor to what is copied by the child if there are no pages for that, until it is done. A stack that

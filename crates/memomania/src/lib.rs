@@ -15,7 +15,7 @@
 //! | [`sys`] | system calls, raw: the C library's would be our own |
 //! | [`lock`] | the one lock, with signals held back |
 //! | [`start`] | settings and pools, made at the first call of any of our functions |
-//! | [`pool`] | a pool: mapping, unmapping, protecting and advising parts of it |
+//! | [`pool`] | a pool: mapping, unmapping, protecting and advising parts of it; its pages replaced, and at a fork |
 //! | [`demote`] | a hugetlb page replaced by base pages while the program uses it |
 //! | [`mapping`] | the mmap family over pools and kernel |
 //! | [`brk`] | the program break |

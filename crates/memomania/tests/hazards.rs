@@ -52,6 +52,12 @@ fn on_every_layout(name: &str) {
         run("2M");
         drop(pages);
     }
+    // Some kernels forget gigantic pages in a forked child.
+    if ["fork_from_a_thread", "fork_handlers", "own_stack"].contains(&name) {
+        if let Some(_pages) = HugePages::gigantic(2) {
+            run("1G+1G");
+        }
+    }
 }
 
 macro_rules! hazard {
