@@ -74,9 +74,10 @@ unsafe extern "C" fn prepare() {
                 }
             }
         }
-        // Without memory for them the child will have nothing, and say so.
-        let shadows = locked.pools.iter_mut().flatten().map(|pool| pool.make_shadow());
-        shadows.for_each(|made| drop(made.ok()));
+        for pool in locked.pools.iter_mut().flatten() {
+            // Without memory for them the child will have nothing, and say so.
+            let _ = pool.make_shadow();
+        }
     }
     // SAFETY: we hold the lock.
     unsafe { *PENDING.0.get() = Some(Pending { locked, pipe, held }) };

@@ -18,7 +18,7 @@ impl Pool {
             if live != 0 {
                 let is_readable = live & flag::PROT_READ != 0;
                 if !is_readable {
-                    sys::mprotect(address, bytes, flag::PROT_READ)?;
+                    sys::mprotect(address, bytes, live & flag::PROT_ALL | flag::PROT_READ)?;
                 }
                 sys::touch(address);
                 if !is_readable {
@@ -32,6 +32,9 @@ impl Pool {
 
     /// The next granule of hugetlb pages of this kind that is there, from a page on.
     fn next_live(&self, kind: Kind, from: usize) -> Option<(usize, usize)> {
+        if self.hugetlb_bytes(kind) == 0 {
+            return None;
+        }
         let mut at = from;
         while at < self.map.len() {
             let (first, last) = self.map.granule(at);
