@@ -14,7 +14,7 @@ MEMOMANIA := $(dir $(MEGA))libmemomania.so
 
 TEST := $(CARGO) test --workspace --release --locked --no-fail-fast
 
-.PHONY: all setup setup-test build demo test beside test-vm lint test-rust bench install clean
+.PHONY: all setup setup-test build demo test test-machine test-beside test-vm lint bench install clean
 
 all: build
 
@@ -32,17 +32,23 @@ demo: build
 	@echo "== demo"
 	$(SUDO) $(MEGA) demo $(if $(REDIS),--redis)
 
-# The hazards take longest and come first. Beside them, at the lowest priority: building the other tests, the lints, and with VM=1 the
-# virtual machines.
+# Tests that drive the machine's memory go one after another; the hazards take longest and come first. Beside them, at the lowest priority:
+# building the others, tests of what touches nothing of the machine, the lints, and with VM=1 the virtual machines.
 test: setup-test
 	@echo "== build hazards"
 	$(TEST) --test hazards --no-run
-	@$(MAKE) --no-print-directory -j2 --output-sync=none test-rust beside
+	@$(MAKE) --no-print-directory -j2 --output-sync=none test-machine test-beside
+
+test-machine: setup-test
+	@echo "== test"
+	@bad=0; $(SUDO) $(TEST) --test hazards || bad=1; $(SUDO) tests/run machine || bad=1; exit $$bad
 
 # Cargo locks its folder while it looks what is to be built: the hazards go first.
-beside: setup-test
+test-beside: setup-test
 	@sleep 5
 	nice -n 19 $(TEST) --no-run
+	@nice -n 19 tests/run pure
+	nice -n 19 $(TEST) --doc
 	@nice -n 19 $(MAKE) --no-print-directory lint
 	$(if $(VM),@nice -n 19 $(MAKE) --no-print-directory test-vm)
 
@@ -50,15 +56,6 @@ lint: setup
 	@echo "== lint"
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --release --locked -- -D warnings
-
-# One test at a time where memory is measured: see tests' own locks. Release, because the code under test is what ships.
-test-rust: setup-test
-	@echo "== test"
-	@bad=0; \
-	$(SUDO) $(TEST) --test hazards || bad=1; \
-	$(SUDO) $(TEST) --lib --bins --test '[!h]*' || bad=1; \
-	$(SUDO) $(TEST) --doc || bad=1; \
-	exit $$bad
 
 test-vm: setup
 	@packaging/setup.sh vm

@@ -76,6 +76,7 @@ fn journal(c: &mut Criterion) {
             outcome: Outcome::Done,
             took_ns: 431_000,
             returned_pages: 0,
+            cpu_ns: 93_000_000,
         },
     };
     let look = Line {

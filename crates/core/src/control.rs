@@ -16,7 +16,7 @@ use crate::action::{judge, precheck, Action, Expect, Kind, Outcome};
 use crate::backoff::BackOff;
 use crate::budget::{Budget, CpuBucket, MemoryRoom, Pacing};
 use crate::host::{Host, HostEvent, Look, Wake, Wants};
-use crate::journal::{see, Deferred, Event, Line, SCHEMA};
+use crate::journal::{decide, see, Deferred, Event, Line, SCHEMA};
 use crate::observe::{Machine, ProcessId, ProcessView, Snapshot};
 use crate::planner::Seen;
 use crate::policy::{Decision, Param, Policy};
@@ -105,6 +105,9 @@ const SCAN_PART: u32 = 2;
 /// Part of the processor budget that keeping the stock may take.
 const STOCK_PART: u32 = 2;
 
+/// How the loop's own notice begins, which says that scans are dear; all others are the host's.
+pub(crate) const STRETCHED: &str = "a scan with its clearing of accessed bits takes";
+
 /// Decisions that wait: how many of which kind in which process, and for what.
 type Waiting = BTreeMap<(u32, Kind, Deferred), u64>;
 
@@ -191,20 +194,23 @@ impl<'a, H: Host> Control<'a, H> {
             let snapshot = self.observe();
             let decision = self.policy.decide(&snapshot);
             self.status.candidates = decision.candidates as u64;
-            let took = self.host.now().since(tick);
+            let decided = self.host.now();
+            let took = decided.since(tick);
             self.status.scan_took = took;
             self.status.scans += 1;
-            self.say(Event::Scanned {
+            let scanned = Event::Scanned {
                 processes: snapshot.processes.len() as u64,
                 candidates: decision.candidates as u64,
                 took_ns: nanos(took),
                 cpu_ns: nanos(self.host.cpu_time().saturating_sub(self.status.cpu)),
-            });
+            };
+            self.say_at(decided, scanned);
             self.age(&snapshot.machine, &decision);
             let next = self.next_scan(tick);
             // Ahead of promotions: what is short now is made while they are carried out.
             self.keep_stock(&snapshot.machine, &decision);
-            let queues = self.admit(&snapshot, decision, next);
+            let room = self.room_in(next.since(decided));
+            let queues = self.admit(&snapshot, decision, room);
             self.tell_status();
             if self.carry_out(queues, next) == Wake::Stop || self.host.wait(next) == Wake::Stop {
                 break;
@@ -216,8 +222,13 @@ impl<'a, H: Host> Control<'a, H> {
     }
 
     fn say(&mut self, event: Event) {
+        self.say_at(self.host.now(), event);
+    }
+
+    /// Where the loop reckons with a moment, the journal has that very moment: a replay of it then reckons the same.
+    fn say_at(&mut self, at: Time, event: Event) {
         let line = Line {
-            at: Time(self.host.now().0.saturating_sub(self.started.0)),
+            at: Time(at.0.saturating_sub(self.started.0)),
             event,
         };
         self.observer.event(&line);
@@ -242,6 +253,9 @@ impl<'a, H: Host> Control<'a, H> {
             interval_ns: nanos(self.settings.interval),
             stall_budget_ppm: self.settings.budget.stall.as_millionths(),
             cpu_budget_ppm: self.settings.budget.cpu.as_millionths(),
+            free_memory_ppm: self.settings.budget.free_memory.as_millionths(),
+            free_blocks: self.settings.budget.free_blocks.0,
+            pressure_ppm: self.settings.budget.pressure.as_millionths(),
             dry_run: self.settings.dry_run,
             compact,
         });
@@ -284,11 +298,13 @@ impl<'a, H: Host> Control<'a, H> {
         gone
     }
 
-    fn account(&mut self) {
+    /// Brings the processor budget up to date; returns the moment.
+    fn account(&mut self) -> Time {
         let (now, spent) = (self.host.now(), self.host.cpu_time());
         self.cpu.note(now, spent);
         self.status.cpu = spent;
         self.status.elapsed = now.since(self.started);
+        now
     }
 
     fn tell_status(&mut self) {
@@ -394,7 +410,7 @@ impl<'a, H: Host> Control<'a, H> {
         if least > self.settings.interval.mul_f64(1.5) && !self.stretched {
             self.stretched = true;
             let text = format!(
-                "a scan with its clearing of accessed bits takes {} of processor time: scanning every {} instead of every {} to stay within the budget",
+                "{STRETCHED} {} of processor time: scanning every {} instead of every {} to stay within the budget",
                 crate::units::show_duration(cpu),
                 crate::units::show_duration(least),
                 crate::units::show_duration(self.settings.interval),
@@ -498,8 +514,8 @@ impl<'a, H: Host> Control<'a, H> {
         }
     }
 
-    /// What there is room for until the next scan, by process, best last. The rest is said to wait.
-    fn admit(&mut self, snapshot: &Snapshot, decision: Decision, next: Time) -> BTreeMap<ProcessId, Vec<Action>> {
+    /// What there is room for until the next scan, by process, best last; `room` actions on each at most. The rest is said to wait.
+    fn admit(&mut self, snapshot: &Snapshot, decision: Decision, room: usize) -> BTreeMap<ProcessId, Vec<Action>> {
         let mut actions = decision.actions;
         let worth = |action: &Action| {
             let cost = self.costs.get(&action.kind).map_or(1e-4, Duration::as_secs_f64);
@@ -507,7 +523,6 @@ impl<'a, H: Host> Control<'a, H> {
         };
         actions.sort_by(|a, b| worth(b).total_cmp(&worth(a)).then(a.region.cmp(&b.region)));
         take_turns(&mut actions, worth);
-        let room = self.room_until(next);
         let mut memory = MemoryRoom::new(&self.settings.budget, &snapshot.machine);
         let mut queues: BTreeMap<ProcessId, Vec<Action>> = BTreeMap::new();
         let mut waiting = Waiting::new();
@@ -527,14 +542,7 @@ impl<'a, H: Host> Control<'a, H> {
                 None => queue.push(action),
             }
             if why.is_none() || self.settings.dry_run || self.settings.full_journal {
-                self.say(Event::Decide {
-                    pid: action.process.pid,
-                    region: action.region,
-                    action: action.kind,
-                    reason: action.reason,
-                    utilization_ppm: action.utilization.map(|u| u.as_millionths()),
-                    benefit_pages: action.benefit.0,
-                });
+                self.say(decide(&action));
             }
         }
         self.status.waiting = 0;
@@ -557,8 +565,8 @@ impl<'a, H: Host> Control<'a, H> {
         }
     }
 
-    /// How many actions on one process can fit before the next scan at the very best; bounds the queue.
-    fn room_until(&self, next: Time) -> usize {
+    /// How many actions on one process can fit into the time before the next scan at the very best; bounds the queue.
+    fn room_in(&self, time: Duration) -> usize {
         let cheapest = self
             .costs
             .values()
@@ -567,8 +575,8 @@ impl<'a, H: Host> Control<'a, H> {
             .unwrap_or_default()
             .max(Duration::from_micros(20))
             / 4;
-        let time = next.since(self.host.now()).as_secs_f64() * self.settings.budget.stall.fraction();
-        (time / cheapest.as_secs_f64()).ceil().max(1.0) as usize
+        let stall = time.as_secs_f64() * self.settings.budget.stall.fraction();
+        (stall / cheapest.as_secs_f64()).ceil().max(1.0) as usize
     }
 
     /// Acts until the queues are empty or the next scan is due. What was decided and not reached is said to wait.
@@ -650,9 +658,6 @@ impl<'a, H: Host> Control<'a, H> {
             Some(outcome) => (outcome, Duration::ZERO, BasePages::ZERO),
             None => {
                 let call = self.host.act(action);
-                let now = self.host.now();
-                self.pacing
-                    .note(action.process, now, call.took, self.settings.budget.stall);
                 let after = self.host.look(action.process, action.region, Look::Tables);
                 let outcome = judge(action, &call, after.as_ref());
                 let returned = match (outcome, action.kind, before, after) {
@@ -662,8 +667,11 @@ impl<'a, H: Host> Control<'a, H> {
                 (outcome, call.took, returned)
             }
         };
-        self.account();
-        self.back_off.note(action, outcome, self.host.now());
+        let now = self.account();
+        if took > Duration::ZERO {
+            self.pacing.note(action.process, now, took, self.settings.budget.stall);
+        }
+        self.back_off.note(action, outcome, now);
         self.status.stall += took;
         match (outcome, action.kind) {
             (Outcome::Done, Kind::Promote) => self.status.promoted += 1,
@@ -676,14 +684,16 @@ impl<'a, H: Host> Control<'a, H> {
                 *cost = (*cost * 7 + took) / 8;
             }
         }
-        self.say(Event::Outcome {
+        let said = Event::Outcome {
             pid: action.process.pid,
             region: action.region,
             action: action.kind,
             outcome,
             took_ns: nanos(took),
             returned_pages: returned.0,
-        });
+            cpu_ns: nanos(self.status.cpu),
+        };
+        self.say_at(now, said);
         self.observer.status(&self.status);
         outcome
     }

@@ -7,7 +7,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::action::{Kind, Outcome, Reason};
+use crate::action::{Action, Kind, Outcome, Reason};
+use crate::budget::Budget;
 use crate::observe::{Can, Observation, Region, Why};
 use crate::stock::Ended;
 use crate::units::{BasePages, Time, HUGE_PAGE_BYTES};
@@ -35,6 +36,15 @@ pub enum Event {
         stall_budget_ppm: u32,
         /// Share of one processor that managing may use, in millionths.
         cpu_budget_ppm: u32,
+        /// Share of memory under which nothing is promoted, in millionths.
+        #[serde(default = "default_free_memory")]
+        free_memory_ppm: u32,
+        /// Free blocks under which nothing is promoted.
+        #[serde(default = "default_free_blocks")]
+        free_blocks: u64,
+        /// Memory pressure over which nothing is promoted or cleared, in millionths.
+        #[serde(default = "default_pressure")]
+        pressure_ppm: u32,
         /// Nothing is acted on.
         dry_run: bool,
         /// Planner of the stock of free blocks, with its parameters that differ from the default.
@@ -214,6 +224,9 @@ pub enum Event {
         took_ns: u64,
         /// Base pages given back.
         returned_pages: u32,
+        /// Processor time that managing has taken so far.
+        #[serde(default)]
+        cpu_ns: u64,
     },
     /// Managing ends.
     Stop {
@@ -232,6 +245,18 @@ pub enum Event {
         /// Processor time that managing took.
         cpu_ns: u64,
     },
+}
+
+fn default_free_memory() -> u32 {
+    Budget::default().free_memory.as_millionths()
+}
+
+fn default_free_blocks() -> u64 {
+    Budget::default().free_blocks.0
+}
+
+fn default_pressure() -> u32 {
+    Budget::default().pressure.as_millionths()
 }
 
 /// Why a decision waits.
@@ -386,6 +411,18 @@ fn plain_value(text: &str) -> Value {
 
 const FLAGS: [&str; 7] = ["huge", "shared", "raced", "aged", "promote", "demote", "age"];
 
+/// The `decide` event of this action.
+pub fn decide(action: &Action) -> Event {
+    Event::Decide {
+        pid: action.process.pid,
+        region: action.region,
+        action: action.kind,
+        reason: action.reason,
+        utilization_ppm: action.utilization.map(|u| u.as_millionths()),
+        benefit_pages: action.benefit.0,
+    }
+}
+
 /// A `see` event for `count` regions that look like this one.
 pub fn see(pid: u32, started: u64, seen: &Observation, count: u64) -> Event {
     let on = [
@@ -494,6 +531,9 @@ mod tests {
                 interval_ns: 5_000_000_000,
                 stall_budget_ppm: 50_000,
                 cpu_budget_ppm: 100_000,
+                free_memory_ppm: 60_000,
+                free_blocks: 33,
+                pressure_ppm: 0,
                 dry_run: false,
                 compact: Some("demand:reserve=64M".into()),
             },
@@ -534,6 +574,7 @@ mod tests {
                 outcome: Outcome::Ineligible(Why::Mlocked),
                 took_ns: 5,
                 returned_pages: 0,
+                cpu_ns: 7,
             },
             Event::Decide {
                 pid: 1,
@@ -576,11 +617,12 @@ mod tests {
                 outcome: Outcome::Failed(5),
                 took_ns: 430_000,
                 returned_pages: 0,
+                cpu_ns: 12_000_000,
             },
         };
         assert_eq!(
             line.to_text(),
-            "12.345678 outcome pid=41 region=0x7f0000200000 action=promote outcome=failed(5) took_ns=430000 returned_pages=0"
+            "12.345678 outcome pid=41 region=0x7f0000200000 action=promote outcome=failed(5) took_ns=430000 returned_pages=0 cpu_ns=12000000"
         );
     }
 

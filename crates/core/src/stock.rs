@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::planner::{Planner, Seen};
+use crate::planner::{to_gain, Planner, Seen};
 use crate::units::{Blocks, Time};
 
 /// No hold is longer.
@@ -97,6 +97,10 @@ impl Compacted {
     }
 }
 
+/// With so many times as much to gain as when an order came to nothing, it is worth another try at once. So few blocks never are.
+const MUCH_MORE: u64 = 2;
+const FEW: u64 = 64;
+
 /// Intervals for which nothing is ordered first; twice as many each time.
 fn first_hold(trouble: Ended) -> u32 {
     match trouble {
@@ -125,6 +129,9 @@ pub struct Stock {
     due: Time,
     until: Time,
     failures: BTreeMap<Ended, u32>,
+    /// Blocks that could be made of free memory at the last pass, and when an order last came to nothing.
+    to_gain: u64,
+    failed_to_gain: u64,
     huge_faults: Option<u64>,
     promoted: u64,
 }
@@ -137,6 +144,8 @@ impl Stock {
             due: Time(0),
             until: Time(0),
             failures: BTreeMap::new(),
+            to_gain: 0,
+            failed_to_gain: 0,
             huge_faults: None,
             promoted: 0,
         }
@@ -161,13 +170,18 @@ impl Stock {
         Blocks(done.saturating_add(waiting).saturating_add(faults))
     }
 
-    /// One pass: what is wanted, and whether to leave it. The next one is due an interval later.
+    /// One pass: what is wanted, and whether to leave it. The next one is due an interval after this one was: whoever looks every five seconds, give
+    /// or take, misses none.
     pub fn pass(&mut self, now: Time, seen: &Seen<'_>) -> Pass {
-        self.due = now.after(self.planner.interval());
+        let interval = self.planner.interval();
+        let next = self.due.after(interval);
+        self.due = if next > now { next } else { now.after(interval) };
+        self.to_gain = seen.zones.iter().map(to_gain).fold(0, u64::saturating_add);
+        let much_more = self.to_gain > MUCH_MORE * self.failed_to_gain.max(FEW);
         Pass {
             asked: seen.asked,
             wanted: self.planner.want(seen),
-            held: now < self.until,
+            held: now < self.until && !much_more,
         }
     }
 
@@ -182,6 +196,7 @@ impl Stock {
         let times = self.failures.entry(trouble).or_default();
         let doubling = 1u32.checked_shl(*times).unwrap_or(u32::MAX);
         *times = times.saturating_add(1);
+        self.failed_to_gain = self.to_gain;
         let hold = self.planner.interval().saturating_mul(first_hold(trouble));
         self.until = now.after(hold.saturating_mul(doubling).min(LONGEST));
     }
@@ -190,7 +205,8 @@ impl Stock {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::planner::by_name;
+    use crate::block::ZoneKind;
+    use crate::planner::{by_name, testing::zone};
     use crate::units::Bytes;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -306,10 +322,42 @@ mod tests {
     }
 
     #[test]
-    fn a_pass_is_due_an_interval_after_the_last() {
+    fn a_pass_is_due_an_interval_after_the_last_was() {
         let mut stock = stock();
         assert_eq!(stock.due(), Time(0));
         pass(&mut stock, Time(7));
-        assert_eq!(stock.due(), Time(7).after(5 * SECOND));
+        assert_eq!(
+            stock.due(),
+            Time(0).after(5 * SECOND),
+            "the next look is five seconds after the last, not more"
+        );
+        let late = Time(0).after(17 * SECOND);
+        pass(&mut stock, late);
+        assert_eq!(
+            stock.due(),
+            late.after(5 * SECOND),
+            "what was missed is not made up for"
+        );
+    }
+
+    #[test]
+    fn much_more_to_gain_ends_a_hold() {
+        for (failed, now, held) in [(200, 400, true), (200, 401, false), (0, 128, true), (0, 129, false)] {
+            let mut stock = stock();
+            let mut pass = |to_gain: u64| {
+                let zones = [zone(ZoneKind::Normal, to_gain * 512, 0)];
+                let seen = Seen {
+                    blocks: &[],
+                    zones: &zones,
+                    total: Bytes(0),
+                    asked: Blocks(0),
+                };
+                let held = stock.pass(Time(0), &seen).held;
+                stock.note(Time(0), &compacted(100, 0, Ended::Through));
+                held
+            };
+            assert!(!pass(failed));
+            assert_eq!(pass(now), held, "{failed} and then {now}");
+        }
     }
 }

@@ -8,7 +8,7 @@ use mega_core::control::Settings;
 use mega_core::journal::{Event, Line};
 use mega_core::observe::Can;
 use mega_core::policy::{by_name, POLICIES};
-use mega_core::replay::{policy_of, replay, Replayed};
+use mega_core::replay::{contrast, policy_of, replay, Replayed};
 use mega_core::units::{Blocks, Share};
 use toy::*;
 
@@ -70,7 +70,7 @@ fn journal_of(policy: &str, settings: &[(&str, &str)]) -> Vec<Line> {
 
 fn again(lines: &[Line]) -> Replayed {
     let mut policy = policy_of(&lines[0].event).unwrap().unwrap();
-    replay(lines.iter(), policy.as_mut()).unwrap()
+    replay(lines, policy.as_mut()).unwrap()
 }
 
 fn decides(lines: &[Line]) -> usize {
@@ -83,8 +83,13 @@ fn a_full_journal_replays_through_a_fresh_policy_with_all_decisions_the_same() {
         let lines = journal_of(policy, &[]);
         let found = again(&lines);
         assert!(found.is_same(), "{policy}: {found:?}");
-        assert_eq!((found.scans, found.same), (20, decides(&lines)), "{policy}");
-        assert!(found.same > 5, "{policy}: {found:?}");
+        assert_eq!((found.scans, found.decisions.same), (20, decides(&lines)), "{policy}");
+        assert!(found.decisions.same > 5, "{policy}: {found:?}");
+        // The budgets, what failed and for how long it was left alone, and all that was written besides.
+        for tally in [&found.outcomes, &found.deferrals, &found.rest] {
+            assert!(tally.is_same(), "{policy}: {found:?}");
+        }
+        assert!(found.outcomes.same > 5 && found.rest.same > 100, "{policy}: {found:?}");
     }
 }
 
@@ -130,11 +135,19 @@ fn a_tampered_journal_is_noticed() {
 
     let mut removed = lines.clone();
     removed.remove(decide);
-    assert_eq!(again(&removed).extra.len(), 1);
+    assert_eq!(again(&removed).decisions.extra.len(), 1);
 
     let mut doubled = lines.clone();
     doubled.insert(decide, lines[decide].clone());
-    assert_eq!(again(&doubled).missing, [lines[decide].to_text()]);
+    assert_eq!(again(&doubled).decisions.missing, [lines[decide].to_text()]);
+
+    let mut swapped = lines.clone();
+    swapped.swap(decide, decide + 1);
+    let found = again(&swapped).decisions;
+    assert!(
+        !found.is_same() && found.moved == 2 && found.missing.is_empty(),
+        "{found:?}"
+    );
 
     let edits: [fn(&mut Event); 5] = [
         |e| edit(e, |d| *d.0 += 1),
@@ -146,7 +159,7 @@ fn a_tampered_journal_is_noticed() {
     for change in edits {
         let mut changed = lines.clone();
         change(&mut changed[decide].event);
-        let found = again(&changed);
+        let found = again(&changed).decisions;
         assert_eq!((found.missing.len(), found.extra.len()), (1, 1), "{found:?}");
     }
 
@@ -198,7 +211,7 @@ fn a_journal_that_is_not_full_is_refused() {
         ..FULL
     };
     let run = lively(20 * SECOND).run(policy.as_mut(), settings);
-    let error = replay(run.lines.iter(), by_name("ingens").unwrap().as_mut()).unwrap_err();
+    let error = replay(&run.lines, by_name("ingens").unwrap().as_mut()).unwrap_err();
     assert!(error.to_string().contains("not a full journal"), "{error}");
 }
 
@@ -215,7 +228,7 @@ fn a_journal_cannot_ask_for_all_memory_or_name_what_is_not() {
         vec![machine.to_string(), see("0x1fffffffe00000", "18446744073709551615")],
     ] {
         let lines: Vec<_> = lines.iter().map(|l| Line::parse(l).unwrap()).collect();
-        assert!(replay(lines.iter(), by_name("base").unwrap().as_mut()).is_err());
+        assert!(replay(&lines, by_name("base").unwrap().as_mut()).is_err());
     }
     for (policy, params) in [
         ("no", ""),
@@ -232,10 +245,149 @@ fn a_journal_cannot_ask_for_all_memory_or_name_what_is_not() {
             interval_ns: 1,
             stall_budget_ppm: 1,
             cpu_budget_ppm: 1,
+            free_memory_ppm: 1,
+            free_blocks: 1,
+            pressure_ppm: 1,
             dry_run: false,
             compact: None,
         };
         assert!(policy_of(&start).unwrap().is_err(), "{policy} {params}");
     }
     assert!(policy_of(&Event::Gone { pid: 1 }).is_none());
+}
+
+#[test]
+fn what_the_budgets_left_for_later_is_left_again() {
+    // Slow actions under a small stall budget: most of each queue waits. One process is short of memory, and one of blocks.
+    for (stall, took) in [(2, 20 * MS), (10, 7 * MS), (100, MS)] {
+        let place = |i: u64| match i % 7 {
+            0 => Place::base(512, 512).acts(fails(mega_core::action::CallError::NoMemory)),
+            1 => Place::huge(400).takes(took * 2),
+            _ => Place::base(512, 512).takes(took),
+        };
+        let mut toy = Toy::new(63 * SECOND)
+            .with(A, (1..300).map(|i| (i, place(i))))
+            .with(B, (1..300).map(|i| (i, place(i + 1))));
+        toy.world.machine.free_blocks = Blocks(190);
+        toy.change(21 * SECOND, |world| world.machine.free_blocks = Blocks(33));
+        toy.change(40 * SECOND, |world| world.exit(A));
+        let settings = Settings {
+            budget: mega_core::budget::Budget {
+                stall: Share::percent(stall),
+                cpu: Share::percent(3),
+                free_blocks: Blocks(10),
+                ..FULL.budget
+            },
+            ..FULL
+        };
+        let mut policy = by_name("ingens").unwrap();
+        let run = toy.run(policy.as_mut(), settings);
+        for form in [Line::to_text as fn(&Line) -> String, Line::to_json] {
+            let read: Vec<_> = run.lines.iter().map(|line| Line::parse(&form(line)).unwrap()).collect();
+            let found = again(&read);
+            assert!(
+                found.is_same() && found.outcomes.same > 20 && found.deferrals.same > 10,
+                "{found:?}"
+            );
+            assert!(
+                found.outcomes.is_same() && found.deferrals.is_same() && found.rest.is_same(),
+                "{found:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn outcomes_have_their_consequences_when_they_are_replayed() {
+    let lines = journal_of("mega", &[]);
+    let done = lines.iter().position(|line| {
+        matches!(
+            line.event,
+            Event::Outcome {
+                outcome: mega_core::action::Outcome::Done,
+                action: mega_core::action::Kind::Promote,
+                ..
+            }
+        )
+    });
+    let mut changed = lines.clone();
+    if let Event::Outcome { outcome, .. } = &mut changed[done.unwrap()].event {
+        *outcome = mega_core::action::Outcome::Failed(5);
+    }
+    let found = again(&changed);
+    assert!(
+        found.outcomes.is_same(),
+        "it comes out as the journal says: {:?}",
+        found.outcomes
+    );
+    assert!(!found.rest.is_same(), "and counts as failed: {:?}", found.rest);
+
+    let mut left_out = lines.clone();
+    left_out.remove(done.unwrap());
+    let found = again(&left_out).outcomes;
+    assert_eq!((found.missing.len(), found.extra.len()), (0, 1), "{found:?}");
+    assert!(found.extra[0].contains("ineligible(changed)"), "{found:?}");
+}
+
+#[test]
+fn another_policy_on_the_same_observations_is_set_against_the_live_one() {
+    let lines = journal_of("ingens", &[]);
+    let sum = |scans: &[mega_core::replay::Contrast]| {
+        let (both, live) = scans
+            .iter()
+            .map(|s| (s.both, s.only_live.len()))
+            .fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
+        (
+            scans.len(),
+            both,
+            live,
+            scans.iter().map(|s| s.only_other.len()).sum::<usize>(),
+        )
+    };
+    let same = contrast(&lines, by_name("ingens").unwrap().as_mut()).unwrap();
+    assert_eq!(sum(&same), (20, decides(&lines), 0, 0));
+    let base = contrast(&lines, by_name("base").unwrap().as_mut()).unwrap();
+    let (scans, both, live, other) = sum(&base);
+    assert_eq!((scans, both + live), (20, decides(&lines)));
+    assert!(live > 0 && other > 0, "one promotes, the other demotes: {base:?}");
+    assert!(base
+        .iter()
+        .flat_map(|s| &s.only_other)
+        .all(|line| line.contains("action=demote")));
+    let mut strict = by_name("ingens").unwrap();
+    strict.set("util_threshold", "100%").unwrap();
+    let strict = contrast(&lines, strict.as_mut()).unwrap();
+    assert!(sum(&strict).1 < decides(&lines), "{strict:?}");
+}
+
+#[test]
+fn a_journal_of_which_outcomes_are_not_reached_again_has_no_more_scans_for_it() {
+    // The first promotion of the last scan found no memory, says the changed journal: then the others had to wait.
+    let lines = journal_of("ingens", &[]);
+    let scans = lines
+        .iter()
+        .filter(|l| matches!(l.event, Event::Scanned { .. }))
+        .count();
+    let is_promotion = |l: &Line| {
+        matches!(
+            l.event,
+            Event::Outcome {
+                action: mega_core::action::Kind::Promote,
+                ..
+            }
+        )
+    };
+    let last = lines.iter().rposition(is_promotion).unwrap();
+    let first = lines[..last]
+        .iter()
+        .rposition(|l| matches!(l.event, Event::Scanned { .. }))
+        .unwrap();
+    let first = first + lines[first..].iter().position(is_promotion).unwrap();
+    let mut changed = lines[..=last].to_vec();
+    if let Event::Outcome { outcome, .. } = &mut changed[first].event {
+        *outcome = mega_core::action::Outcome::NoMemory;
+    }
+    let found = again(&changed);
+    assert!(found.is_same() && found.scans <= scans, "{found:?}");
+    assert!(first == last || !found.outcomes.missing.is_empty(), "{found:?}");
 }

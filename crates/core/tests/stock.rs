@@ -214,8 +214,9 @@ fn a_journal_with_a_stock_reads_back_and_decides_the_same() {
     for form in [Line::to_text as fn(&Line) -> String, Line::to_json] {
         let read: Vec<Line> = run.lines.iter().map(|line| Line::parse(&form(line)).unwrap()).collect();
         let mut policy = policy_of(&read[0].event).unwrap().unwrap();
-        let found = replay(read.iter(), policy.as_mut()).unwrap();
-        assert!(found.is_same() && found.same > 0, "{found:?}");
+        let found = replay(&read, policy.as_mut()).unwrap();
+        assert!(found.is_same() && found.decisions.same > 0, "{found:?}");
+        assert!(found.outcomes.is_same() && found.rest.is_same(), "{found:?}");
     }
     // One without a stock, as they were written before there was any, reads too.
     let old = start.to_text().replace(" compact=demand:reserve=64M", "");

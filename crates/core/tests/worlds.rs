@@ -155,6 +155,7 @@ fn check(toy: &Toy, run: &Run, settings: &Settings) -> Result<(), TestCaseError>
                 outcome,
                 took_ns,
                 returned_pages,
+                ..
             } => {
                 prop_assert_eq!(open.remove(&(*pid, region.0)), Some(*action), "{}", line.to_text());
                 match (outcome, action) {
@@ -243,7 +244,10 @@ proptest! {
             prop_assert!(toy.acts.is_empty() && toy.ages.is_empty());
         }
         let mut fresh = policy_of(&run.lines[0].event).unwrap().unwrap();
-        let found = replay(run.lines.iter(), fresh.as_mut()).unwrap();
+        let found = replay(&run.lines, fresh.as_mut()).unwrap();
         prop_assert!(found.is_same(), "{found:?}");
+        for tally in [&found.outcomes, &found.deferrals, &found.rest] {
+            prop_assert!(tally.is_same(), "{found:?}");
+        }
     }
 }

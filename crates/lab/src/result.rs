@@ -97,6 +97,17 @@ pub struct Settings {
     pub command: String,
 }
 
+/// The kernel of a simulated machine.
+pub const SIMULATED: &str = "simulated";
+
+impl Machine {
+    /// It was simulated: the same seed gives the same figures, and nothing else was going on.
+    #[must_use]
+    pub fn is_simulated(&self) -> bool {
+        self.kernel == SIMULATED
+    }
+}
+
 /// Which way is good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -346,6 +357,12 @@ impl Record {
             published.variant = published.case.take();
         }
         Cow::Owned(record)
+    }
+
+    /// One round of simulated runs: figures are what they are, and there is nothing for a test to tell.
+    #[must_use]
+    pub fn is_exact(&self) -> bool {
+        self.machine.is_simulated() && self.settings.rounds <= 1
     }
 
     /// The metrics that are shown first.

@@ -7,6 +7,7 @@
 //!   thp-always+trim   mthp-64k+mega   base+mega:uprom=30%:mprom=80%         a policy on another backdrop, with parameters
 //!   mega:compact=ingens   mega:compact=off                  who keeps the stock of free blocks; else the manager's default
 //!   mega:compact=demand/floor=2G/budget=1G                  with parameters of the planner
+//!   mega:cpu-budget=10%:stall-budget=20%                    what managing may cost
 //! ```
 //!
 //! Settings are made through [`Knobs`], which puts them back on success, on failure and, after kill -9, at the next start.
@@ -18,6 +19,7 @@ use std::str::FromStr;
 
 use mega_core::planner;
 use mega_core::policy::{by_name, POLICIES};
+use mega_core::units::Share;
 use mega_linux::knobs::{KnobError, Knobs};
 use mega_linux::proc::ProcRoot;
 
@@ -76,8 +78,9 @@ impl Backdrop {
     }
 }
 
-/// The parameter that is the manager's and not the policy's.
+/// The parameters that are the manager's and not the policy's: options of `mega manage`.
 const COMPACT: &str = "compact";
+const BUDGETS: [&str; 2] = ["cpu-budget", "stall-budget"];
 
 const MTHP_64K: &str = "hugepages-64kB/enabled";
 
@@ -88,15 +91,15 @@ pub struct Managed {
     pub policy: String,
     /// `key=value` each.
     pub set: Vec<String>,
-    /// The planner that keeps the stock of free blocks, or `off`; none: the manager's default.
-    pub compact: Option<String>,
+    /// The manager's own options; what is not here has its default. `compact`: the planner that keeps the stock, or `off`.
+    pub options: BTreeMap<String, String>,
 }
 
 impl Managed {
     /// All parameters as they can be typed again.
     fn all(&self) -> impl Iterator<Item = String> + '_ {
-        let compact = self.compact.iter().map(|planner| format!("{COMPACT}={planner}"));
-        self.set.iter().cloned().chain(compact)
+        let options = self.options.iter().map(|(key, value)| format!("{key}={value}"));
+        self.set.iter().cloned().chain(options)
     }
 }
 
@@ -180,7 +183,7 @@ impl FromStr for Variant {
             None => (Backdrop::Base, names),
         };
         let mut made = by_name(policy).ok_or_else(unknown)?;
-        let (mut set, mut compact) = (Vec::new(), None);
+        let (mut set, mut options) = (Vec::new(), BTreeMap::new());
         let wrong = |why: String| VariantError::Parameter {
             name: text.to_string(),
             why,
@@ -191,7 +194,10 @@ impl FromStr for Variant {
                 .ok_or_else(|| wrong(format!("'{param}' is not KEY=VALUE")))?;
             if key == COMPACT {
                 check_planner(value).map_err(wrong)?;
-                compact = Some(value.to_string());
+                options.insert(key.to_string(), value.to_string());
+            } else if BUDGETS.contains(&key) {
+                value.parse::<Share>().map_err(|e| wrong(e.to_string()))?;
+                options.insert(key.to_string(), value.to_string());
             } else {
                 made.set(key, value).map_err(|e| wrong(e.to_string()))?;
                 set.push(param.to_string());
@@ -201,7 +207,7 @@ impl FromStr for Variant {
         let managed = Some(Managed {
             policy: policy.to_string(),
             set,
-            compact,
+            options,
         });
         Ok(Self {
             backdrop,
@@ -294,8 +300,13 @@ impl Variant {
         for set in &managed.set {
             options.extend(["--set".to_string(), set.clone()]);
         }
-        if let Some(planner) = &managed.compact {
-            options.extend(["--compact".to_string(), planner_option(planner)]);
+        for (key, value) in &managed.options {
+            let value = if key == COMPACT {
+                planner_option(value)
+            } else {
+                value.clone()
+            };
+            options.extend([format!("--{key}"), value]);
         }
         Some(options)
     }
@@ -354,6 +365,7 @@ mod tests {
             "mega:compact=off",
             "mega:uprom=30%:compact=ingens",
             "mega:compact=demand/floor=2G/budget=1G",
+            "mega:uprom=30%:compact=off:cpu-budget=10%:stall-budget=20%",
         ] {
             let variant: Variant = name.parse().unwrap();
             assert_eq!(variant.to_string(), name);
@@ -378,6 +390,7 @@ mod tests {
             "mega:compact=nobody",
             "mega:compact=demand/floor",
             "mega:compact=demand/no=1",
+            "mega:cpu-budget=much",
             "base#",
         ] {
             assert!(bad.parse::<Variant>().is_err(), "{bad}");
@@ -404,5 +417,7 @@ mod tests {
             floor.manager_options().unwrap()[2..],
             ["--compact", "demand:floor=2G,budget=1G"]
         );
+        let budget: Variant = "mega:cpu-budget=10%".parse().unwrap();
+        assert_eq!(budget.manager_options().unwrap()[2..], ["--cpu-budget", "10%"]);
     }
 }

@@ -6,7 +6,9 @@ use std::process::{Command, Output};
 
 use mega_lab::report::html;
 use mega_lab::report::plot::WIDTH;
-use mega_lab::result;
+use mega_lab::result::{self, About, Case};
+use mega_lab::simulated::figures;
+use mega_sim::scenario::{Scenario, Silent};
 use serde::Deserialize;
 
 #[path = "../src/report/synthetic.rs"]
@@ -122,6 +124,81 @@ fn page(variants: usize, troubled: bool) -> String {
     let name = format!("report-{variants}{}.html", if troubled { "-troubled" } else { "" });
     std::fs::write(Path::new(env!("CARGO_TARGET_TMPDIR")).join(name), &page).expect("the page is kept");
     page
+}
+
+/// The page of simulated runs, one of which fails.
+fn simulated_page() -> String {
+    let of = |system: &str, mib: u64| {
+        let text = format!(
+            r#"{{"machine": {{"memory": "256M"}}, "system": "{system}", "interval": "50ms", "every": "50ms", "programs": [
+                {{"run": {{"program": "chunks", "mib": {mib}, "chunk_mib": 8, "time_ns": 1000000000}}}}]}}"#
+        );
+        Scenario::from_json(&text).expect("a scenario")
+    };
+    let systems = [
+        "base",
+        "thp-always",
+        "mega:compact=off",
+        "lrbhps:t=256",
+        "linux:defrag=defer+madvise+mega:uprom=30%",
+    ];
+    let run = |(variant, system): (usize, &&str)| {
+        let outcome = of(system, if variant == 3 { 400 } else { 96 })
+            .run(&mut Silent)
+            .expect("a run");
+        figures::run_of(&outcome, 0, variant, 0)
+    };
+    let scenario = of("base", 96);
+    let text = |text: &str| text.to_string();
+    let record = figures::record(figures::Parts {
+        about: About {
+            name: text("chunks"),
+            title: text("chunks, simulated"),
+            question: text("What do they make of it?"),
+            source: None,
+            scale: None,
+            differs: None,
+        },
+        machine: figures::machine(&scenario.machine),
+        cases: vec![Case {
+            name: text("chunks"),
+            program: serde_json::to_string(&scenario.programs[0].run).expect("JSON"),
+            condition: figures::condition(None),
+        }],
+        variants: systems
+            .iter()
+            .map(|s| figures::variant(&s.parse().expect("a system")))
+            .collect(),
+        runs: systems.iter().enumerate().map(run).collect(),
+        published: Vec::new(),
+        main: figures::main_metrics(&["chunks"]),
+        rounds: 1,
+        seed: 1,
+        command: text("mega sim run --workload chunks"),
+    });
+    let page = html::page(&record);
+    std::fs::write(
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join("report-simulated.html"),
+        &page,
+    )
+    .expect("it is kept");
+    page
+}
+
+#[test]
+fn simulated_runs_have_a_page_like_any_other_on_a_screen_and_on_a_phone() {
+    let page = simulated_page();
+    for reference in ["http:", "https:", "src=", "href=", "url(", "<script"] {
+        assert!(!page.contains(reference), "{reference} is in the page");
+    }
+    assert!(page.contains("killed: out of memory"), "why a run failed");
+    let Some(chromium) = chromium() else {
+        return;
+    };
+    let wide = probe(&chromium, &page, &["--window-size=1200,2000"]);
+    assert!(wide.hits.is_empty() && wide.sizes.len() >= 6, "{wide:#?}");
+    let narrow = probe(&chromium, &page, &["--window-size=320,2000"]);
+    assert!(narrow.document <= narrow.window, "{narrow:?}");
 }
 
 #[test]

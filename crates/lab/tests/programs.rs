@@ -177,7 +177,17 @@ fn tell(port: &str, text: &str) -> String {
 }
 
 fn small_redis() -> Redis {
-    Redis::del_50(0.002)
+    Redis {
+        settle: Duration::from_millis(100),
+        ..Redis::del_50(0.002)
+    }
+}
+
+fn small_hash(scale: f64) -> Redis {
+    Redis {
+        settle: Duration::from_millis(100),
+        ..Redis::hset(scale)
+    }
 }
 
 #[test]
@@ -240,10 +250,10 @@ fn redis_stores_values_of_many_sizes() {
 
 #[test]
 fn redis_reads_all_that_is_left_of_a_hash() {
-    let Some((figures, watch)) = run(&Redis::hset(0.005)) else {
+    let Some((figures, watch)) = run(&small_hash(0.005)) else {
         return;
     };
-    assert_eq!(watch.phases, ["fill", "delete", "read"]);
+    assert_eq!(watch.phases, ["fill", "delete", "settle", "read"]);
     assert_eq!(watch.memory.len(), 1);
     assert!(figures.values["used_bytes"] < 0.4 * 10_000.0 * 5200.0);
 }
@@ -317,7 +327,7 @@ fn a_value_of_redis_that_changed_is_found() {
         "{error}"
     );
     let fields: String = (0..1000).map(|i| format!("HSET hash {i} wrong\r\n")).collect();
-    let error = fail(&Redis::hset(0.0005), 30.0, plant(fields.leak())).unwrap();
+    let error = fail(&small_hash(0.0005), 30.0, plant(fields.leak())).unwrap();
     assert!(matches!(error, ProgramError::Wrong { .. }), "{error}");
 }
 

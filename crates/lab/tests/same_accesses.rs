@@ -271,7 +271,7 @@ fn stores_lay_out_and_search_their_tables_the_same_live_and_simulated() {
     );
     // As many operations as there is time for: the live ones are the first of the simulated ones.
     same(
-        "store --dense-mib 1 --sparse-mib 2 --seconds 0.2 --writes 0.5 --zipf 0.9 --sparse-every 10 --no-verify",
+        "store --dense-mib 1 --sparse-mib 2 --seconds 2 --writes 0.5 --zipf 0.9 --sparse-every 10 --no-verify",
         r#"{"program": "store", "dense_mib": 1, "sparse_mib": 2, "time_ns": 20000000, "writes": 0.5, "zipf": 0.9, "sparse_every": 10}"#,
         &[0, 1, 3],
         2500,

@@ -1,5 +1,14 @@
 //! The command line: every option once, with its help.
 
+mod mosaic;
+mod sim;
+
+pub use mosaic::{ExploreArgs, ExplorePages, MosaicAction, MosaicArgs, MosaicFallback, MosaicFork, Reserve};
+pub use sim::{
+    SimAccuracyArgs, SimArgs, SimCalibrateArgs, SimCommand, SimListArgs, SimMachine, SimPaperArgs, SimRunArgs,
+    SimSweepArgs,
+};
+
 use std::ffi::OsString;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -9,8 +18,6 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use mega_core::units::{parse_duration, show_duration, Bytes, Share};
 use mega_lab::contiguity::{Amount, FragKind, How};
 use mega_linux::compact::Way;
-use memomania_layout::page::Kind;
-use memomania_layout::settings::{Fallback, Fork};
 
 /// MEGA makes huge pages safe to leave on.
 ///
@@ -42,12 +49,16 @@ pub enum Command {
     Off(OffArgs),
     /// List the policies and their parameters
     Policies(PoliciesArgs),
+    /// Record what is seen of processes, or what a program accesses, as a trace
+    Record(RecordArgs),
     /// Decide again from a full journal and compare
     Replay(ReplayArgs),
     /// A store of a few GB on base pages, on stock huge pages and managed, side by side
     Demo(DemoArgs),
     /// Experiments: what huge pages do to a program, under which policy, at what price
     Bench(BenchArgs),
+    /// Simulate: any system on any machine, the same figures each time
+    Sim(SimArgs),
     /// Fragment memory on purpose, and keep it so until Ctrl-C
     Frag(FragArgs),
     /// Take huge pages until none is left, time each, and free them
@@ -188,223 +199,6 @@ pub struct RunArgs {
     pub command: Vec<OsString>,
 }
 
-/// What happens when pages of the wanted size are short.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum MosaicFallback {
-    /// The program is told that it is out of memory.
-    Fail,
-    /// The next smaller size, and a note.
-    Smaller,
-}
-
-impl From<MosaicFallback> for Fallback {
-    fn from(fallback: MosaicFallback) -> Self {
-        match fallback {
-            MosaicFallback::Fail => Self::Fail,
-            MosaicFallback::Smaller => Self::Smaller,
-        }
-    }
-}
-
-/// What happens to hugetlb pages at a fork.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum MosaicFork {
-    /// Copied, unless that is much and three times as many are free.
-    Auto,
-    /// The child has a copy on base pages.
-    Copy,
-    /// Shared; a child may be killed when pages are short.
-    Share,
-}
-
-impl From<MosaicFork> for Fork {
-    fn from(fork: MosaicFork) -> Self {
-        match fork {
-            MosaicFork::Auto => Self::Auto,
-            MosaicFork::Copy => Self::Copy,
-            MosaicFork::Share => Self::Share,
-        }
-    }
-}
-
-/// hugetlb pages to reserve, by size; none for what the layouts state.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reserve(pub Vec<(Kind, Bytes)>);
-
-fn parse_reserve(text: &str) -> Result<Reserve, String> {
-    let amount = |part: &str| -> Result<(Kind, Bytes), String> {
-        let (kind, bytes) = part
-            .split_once('=')
-            .ok_or(format!("'{part}' is not as in 2M=512M,1G=2G"))?;
-        let kind = Kind::parse(kind).filter(|kind| kind.is_hugetlb());
-        let kind = kind.ok_or(format!("'{part}': pages of 2M and 1G can be reserved"))?;
-        Ok((kind, bytes.parse::<Bytes>().map_err(|error| error.to_string())?))
-    };
-    let parts = text.split(',').filter(|part| !part.is_empty());
-    parts.map(amount).collect::<Result<Vec<_>, String>>().map(Reserve)
-}
-
-/// `mega mosaic`
-#[derive(Debug, Args)]
-#[command(
-    args_conflicts_with_subcommands = true,
-    subcommand_negates_reqs = true,
-    after_help = "A LAYOUT is a list of SIZE[@OFFSET][+LENGTH] with SIZE 4K, 2M, 2M:thp or 1G:
-1G@0,2M is the first gigabyte on a 1 GB page and the rest on 2 MB pages; what
-no interval covers has base pages. 2M and 1G come from hugetlb; 2M:thp is
-aligned memory with advice. Options come before the environment
-(MEGA_MOSAIC_HEAP, _ANON, _HEAP_SIZE, _ANON_SIZE, _FALLBACK, _FORK, _INHERIT,
-_REPORT), and that before the file. docs/memomania.md has the rest.
-Exits with the command's own status; 125: mega itself failed, 126: the command
-cannot be executed, 127: not found."
-)]
-pub struct MosaicArgs {
-    /// Another thing to do than to run a command once
-    #[command(subcommand)]
-    pub action: Option<MosaicAction>,
-
-    /// Pages of malloc and brk
-    #[arg(long, value_name = "LAYOUT")]
-    pub heap: Option<String>,
-
-    /// Pages of anonymous private mappings
-    #[arg(long, value_name = "LAYOUT")]
-    pub anon: Option<String>,
-
-    /// Address space of the heap (default: twice the memory)
-    #[arg(long, value_name = "SIZE")]
-    pub heap_size: Option<String>,
-
-    /// Address space of anonymous mappings (default: twice the memory)
-    #[arg(long, value_name = "SIZE")]
-    pub anon_size: Option<String>,
-
-    /// Read settings from this TOML file
-    #[arg(long, value_name = "FILE")]
-    pub config: Option<PathBuf>,
-
-    /// When pages are short (default: smaller)
-    #[arg(long, value_name = "HOW")]
-    pub fallback: Option<MosaicFallback>,
-
-    /// What a forked child does with hugetlb pages (default: auto)
-    #[arg(long, value_name = "HOW")]
-    pub fork: Option<MosaicFork>,
-
-    /// Leave programs alone that the command executes
-    #[arg(long)]
-    pub no_inherit: bool,
-
-    /// Reserve hugetlb pages for the run, and put that back: as many as the layouts
-    /// state, or so many, as in --reserve=2M=512M,1G=2G
-    #[arg(long, value_name = "SIZE=AMOUNT", num_args = 0..=1, require_equals = true, default_missing_value = "",
-        value_parser = parse_reserve)]
-    pub reserve: Option<Reserve>,
-
-    /// Say in the end what each process had
-    #[arg(long)]
-    pub report: bool,
-
-    /// Have each process append a line of JSON to this file when it ends (`-`: standard
-    /// error)
-    #[arg(long, value_name = "FILE")]
-    pub report_file: Option<PathBuf>,
-
-    /// The command and its arguments
-    #[arg(
-        required = true,
-        trailing_var_arg = true,
-        allow_hyphen_values = true,
-        value_name = "CMD"
-    )]
-    pub command: Vec<OsString>,
-}
-
-/// What `mega mosaic` can do besides.
-#[derive(Debug, Subcommand)]
-pub enum MosaicAction {
-    /// Find out which part of a command's memory pays on large pages
-    Explore(ExploreArgs),
-}
-
-/// Large pages to explore.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum ExplorePages {
-    /// Transparent huge pages.
-    #[value(name = "2M:thp")]
-    Thp,
-    /// 2 MB pages of hugetlb.
-    #[value(name = "2M")]
-    Huge,
-    /// 1 GB pages of hugetlb.
-    #[value(name = "1G")]
-    Gigantic,
-}
-
-impl From<ExplorePages> for Kind {
-    fn from(pages: ExplorePages) -> Self {
-        match pages {
-            ExplorePages::Thp => Self::Thp,
-            ExplorePages::Huge => Self::Huge,
-            ExplorePages::Gigantic => Self::Gigantic,
-        }
-    }
-}
-
-/// `mega mosaic explore`
-#[derive(Debug, Args)]
-#[command(
-    after_help = "Runs the command under each layout of a plan, without input and output, and fits a
-model of its run time. It has to do the same each time. docs/memomania.md has
-the rest."
-)]
-pub struct ExploreArgs {
-    /// The large pages; 2M and 1G are reserved for the time (root)
-    #[arg(long, value_name = "SIZE", default_value = "2M:thp")]
-    pub pages: ExplorePages,
-
-    /// Windows that memory is cut into (1 to 16)
-    #[arg(long, value_name = "N", default_value_t = 6, value_parser = at_least_one)]
-    pub windows: usize,
-
-    /// Runs of each layout
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = at_least_one)]
-    pub rounds: usize,
-
-    /// Reserve so many hugetlb pages, as in --reserve=2M=4G (default: a quarter more than the
-    /// largest process used)
-    #[arg(long, value_name = "SIZE=AMOUNT", require_equals = true, value_parser = parse_reserve)]
-    pub reserve: Option<Reserve>,
-
-    /// Leave programs alone that the command executes
-    #[arg(long)]
-    pub no_inherit: bool,
-
-    /// Show the command's output
-    #[arg(long)]
-    pub show_output: bool,
-
-    /// Print JSON
-    #[arg(long)]
-    pub json: bool,
-
-    /// The command and its arguments
-    #[arg(
-        required = true,
-        trailing_var_arg = true,
-        allow_hyphen_values = true,
-        value_name = "CMD"
-    )]
-    pub command: Vec<OsString>,
-}
-
-fn at_least_one(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(number @ 1..=1000) => Ok(number),
-        _ => Err("expected a number from 1 to 1000".to_owned()),
-    }
-}
-
 /// `mega manage`
 #[derive(Debug, Args)]
 pub struct ManageArgs {
@@ -518,12 +312,104 @@ pub struct PoliciesArgs {
     pub json: bool,
 }
 
+/// `mega record`
+#[derive(Debug, Args)]
+#[command(
+    group(clap::ArgGroup::new("what").required(true).args(["pids", "command", "workload", "import", "export", "info"])),
+    after_help = "mega record -o F PID...              what is seen of processes
+mega record -o F -- CMD ARGS         of a command; exits with its status
+mega record -o F --workload gups     what a built-in program accesses
+mega record -o F --import lackey IN  what a text of Valgrind says
+mega record --export T.parquet F     T.accesses.parquet, T.regions.parquet ...
+mega record --info F                 what is in it
+
+Of processes it writes at each interval: the mappings of their own memory that came and went, and
+every 2 MB region's pages, mapped, accessed, written, zero-filled. Nothing of theirs is changed;
+only with --age are accessed bits cleared, so that each scan tells about one interval.
+docs/trace.md describes the format."
+)]
+pub struct RecordArgs {
+    /// Processes to record, with their children
+    #[arg(value_name = "PID", value_parser = clap::value_parser!(u32).range(1..=i64::from(i32::MAX)))]
+    pub pids: Vec<u32>,
+
+    /// The command to run and record, and its arguments
+    #[arg(last = true, value_name = "CMD")]
+    pub command: Vec<OsString>,
+
+    /// Record the accesses of a built-in program (gups, touch, stride, kv, btree, graph,
+    /// redis ...) that runs on simulated memory
+    #[arg(long, value_name = "NAME")]
+    pub workload: Option<String>,
+
+    /// Its options, as in {"mib": 64, "seed": 7}
+    #[arg(long, value_name = "JSON", requires = "workload",
+        conflicts_with_all = ["pids", "command", "import", "export", "info"])]
+    pub options: Option<String>,
+
+    /// Make a trace of a text: lackey (valgrind --tool=lackey --trace-mem=yes) or text
+    #[arg(long, num_args = 2, value_names = ["FORMAT", "FILE"], action = clap::ArgAction::Set)]
+    pub import: Option<Vec<PathBuf>>,
+
+    /// Make Parquet tables of a trace, a file each: accesses, events, scans, regions
+    #[arg(long, num_args = 2, value_names = ["TABLES", "TRACE"], action = clap::ArgAction::Set)]
+    pub export: Option<Vec<PathBuf>>,
+
+    /// Say what is in a trace
+    #[arg(long, value_name = "TRACE")]
+    pub info: Option<PathBuf>,
+
+    /// The trace to write
+    #[arg(short, long, value_name = "FILE", required_unless_present_any = ["export", "info"],
+        conflicts_with_all = ["export", "info"])]
+    pub output: Option<PathBuf>,
+
+    /// Time between scans
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_interval)]
+    pub interval: Duration,
+
+    /// Stop recording after this time; of a built-in program, after this time of its own
+    #[arg(long, value_name = "TIME", value_parser = parse_interval)]
+    pub duration: Option<Duration>,
+
+    /// Clear accessed bits after each scan (changes no memory, costs the program
+    /// some time; not while tasks wait for memory)
+    #[arg(long)]
+    pub age: bool,
+
+    /// How to look at page tables
+    #[arg(long, value_name = "HOW", default_value = "auto")]
+    pub scanner: ScannerChoice,
+
+    /// With --info: as JSON
+    #[arg(long, requires = "info", conflicts_with_all = ["pids", "command", "workload", "import", "export"])]
+    pub json: bool,
+
+    /// Say nothing but errors
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
 /// `mega replay`
 #[derive(Debug, Args)]
+#[command(
+    after_help = "A journal is decided again by the policy and the settings that wrote it, in the same loop; decisions
+that differ make this fail. With --policy another one decides on what was seen then, and its
+decisions are set against those of the journal. A trace with scans (mega record) needs --policy:
+its decisions are printed, as lines of a journal."
+)]
 pub struct ReplayArgs {
-    /// A journal written with --journal-full
+    /// A journal written with --journal-full, or a trace
     #[arg(value_name = "FILE")]
-    pub journal: PathBuf,
+    pub file: PathBuf,
+
+    /// Let this policy decide
+    #[arg(long, value_name = "NAME")]
+    pub policy: Option<String>,
+
+    /// Set a parameter of that policy; may be given more than once
+    #[arg(long = "set", value_name = "KEY=VALUE", requires = "policy")]
+    pub set: Vec<String>,
 
     /// As JSON
     #[arg(long)]
@@ -836,6 +722,39 @@ mod tests {
         let Command::Run(run) = cli.command else { panic!() };
         assert_eq!(run.command, ["sh", "-c", "x", "--policy"]);
         assert_eq!(run.options.interval, Duration::from_secs(1));
+    }
+
+    #[test]
+    fn a_recording_is_of_one_thing() {
+        let parses = |args: &[&str]| Cli::try_parse_from([&["mega", "record"], args].concat()).is_ok();
+        for good in [
+            &["-o", "f", "1", "2"][..],
+            &["-o", "f", "--", "sh", "-c", "x"],
+            &["-o", "f", "--workload", "gups", "--options", "{}"],
+            &["-o", "f", "--import", "lackey", "in"],
+            &["--export", "f.parquet", "f"],
+            &["--info", "f", "--json"],
+        ] {
+            assert!(parses(good), "{good:?}");
+        }
+        for bad in [
+            &[][..],
+            &["-o", "f"],
+            &["1"],
+            &["-o", "f", "0"],
+            &["-o", "f", "1", "--", "true"],
+            &["-o", "f", "1", "--workload", "gups"],
+            &["-o", "f", "1", "--options", "{}"],
+            &["-o", "f", "--import", "lackey"],
+            &["-o", "f", "--info", "f"],
+            &["--export", "f"],
+            &["--info", "f", "1"],
+            &["-o", "f", "1", "--interval", "1ms"],
+            &["-o", "f", "1", "--json"],
+        ] {
+            assert!(!parses(bad), "{bad:?}");
+        }
+        assert!(Cli::try_parse_from(["mega", "replay", "f", "--set", "n=1"]).is_err());
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::hint::black_box;
 
 use criterion::{criterion_group, criterion_main, BenchmarkId, Criterion, Throughput};
 use mega_sim::tlb::predict::{chase, offset};
-use mega_sim::tlb::{find, PageSize, Tlb};
+use mega_sim::tlb::{find, Access, PageSize, Tlb};
 
 const BATCH: u64 = 1024;
 
@@ -33,22 +33,31 @@ fn accesses(c: &mut Criterion) {
         for (case, bytes, size) in cases {
             let mut tlb = Tlb::new(preset);
             let mut place = 1;
-            let mut batch = |n: u64| {
-                let mut cycles = 0u64;
-                for _ in 0..n {
-                    place = chase(place, 0);
-                    // 48 pages are no power of two: multiply instead of masking.
-                    let address = if bytes < 1 << 20 {
-                        (place >> 40) % 48 * 4096
-                    } else {
-                        offset(place, bytes)
-                    };
-                    cycles += u64::from(tlb.access(1, address, size));
+            let address = |place: &mut u64| {
+                *place = chase(*place, 0);
+                // 48 pages are no power of two: multiply instead of masking.
+                if bytes < 1 << 20 {
+                    (*place >> 40) % 48 * 4096
+                } else {
+                    offset(*place, bytes)
                 }
-                cycles
+            };
+            let mut batch = |n: u64| {
+                (0..n)
+                    .map(|_| u64::from(tlb.access(1, address(&mut place), size)))
+                    .sum::<u64>()
             };
             batch(4_000_000);
             group.bench_function(BenchmarkId::new(name, case), |b| b.iter(|| black_box(batch(BATCH))));
+            let mut accesses = [Access::default(); BATCH as usize];
+            group.bench_function(BenchmarkId::new(format!("{name}, in batches"), case), |b| {
+                b.iter(|| {
+                    for access in &mut accesses {
+                        *access = Access::new(address(&mut place), size);
+                    }
+                    black_box(tlb.access_all(1, &accesses))
+                })
+            });
         }
     }
     // One page after another, as a program that walks through its memory.

@@ -338,13 +338,21 @@ impl<D: Drive> Host for SimHost<D> {
         managed.contents.remove(&action.region);
         self.machine.reach(self.now_ns.saturating_mul(1000));
         self.machine.take_bill();
-        let result = match action.kind {
-            Kind::Promote => self.machine.collapse(id, action.region, BlockEffort::Hard),
-            Kind::Demote => self.machine.demote(id, action.region),
-        };
-        let bill = self.machine.take_bill();
         let began = self.now_ns.saturating_mul(1000);
-        self.machine.block(id, Some(action.region), began, bill);
+        let (result, bill) = match action.kind {
+            Kind::Promote => {
+                let result = self.machine.collapse(id, action.region, BlockEffort::Hard);
+                let bill = self.machine.take_bill();
+                self.machine.block_collapse(id, action.region, began, bill);
+                (result, bill)
+            }
+            Kind::Demote => {
+                let result = self.machine.demote(id, action.region);
+                let bill = self.machine.take_bill();
+                self.machine.block(id, Some(action.region), began, bill);
+                (result, bill)
+            }
+        };
         let took = bill / 1000;
         self.work(took);
         Call {

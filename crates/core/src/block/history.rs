@@ -55,6 +55,16 @@ impl BlockHistory {
         }
     }
 
+    /// Takes note of the blocks after a compaction of ours: what came to them by moving is not a mapping, and they do not get younger by it.
+    /// `blocks` are those of the last look.
+    pub fn moved(&mut self, blocks: &[Block]) {
+        if self.seen.len() == blocks.len() {
+            for (seen, block) in self.seen.iter_mut().zip(blocks) {
+                seen.mapped = block.mapped_pages().0 as u16;
+            }
+        }
+    }
+
     /// Blocks remembered.
     pub fn len(&self) -> usize {
         self.seen.len()
@@ -109,6 +119,20 @@ mod tests {
             ages(&mut history, 110, &[10, 11, 10]),
             [Some(10), Some(5), Some(0)],
             "growing after shrinking is a mapping"
+        );
+    }
+
+    #[test]
+    fn what_came_by_moving_makes_no_block_younger() {
+        let mut history = BlockHistory::default();
+        ages(&mut history, 100, &[10, 10]);
+        history.moved(&blocks(&[0, 20]));
+        assert_eq!(ages(&mut history, 105, &[0, 20]), [Some(5), Some(5)]);
+        history.moved(&blocks(&[0, 20, 1]));
+        assert_eq!(
+            ages(&mut history, 110, &[0, 21]),
+            [Some(10), Some(0)],
+            "other blocks say nothing"
         );
     }
 

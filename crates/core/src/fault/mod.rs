@@ -50,6 +50,8 @@ pub struct Fault {
     pub advice: Advice,
     /// The mapping covers the whole region.
     pub fits: bool,
+    /// It was only loaded from so far, and the zero page is mapped in it.
+    pub loaded: bool,
 }
 
 /// How hard to try for a free block.
@@ -259,6 +261,7 @@ pub(crate) mod testing {
             write: true,
             advice: Advice::None,
             fits: true,
+            loaded: false,
         }
     }
 

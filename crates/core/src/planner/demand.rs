@@ -3,7 +3,8 @@
 //!
 //! - Demand is a high quantile of the blocks that promotions and huge faults asked for per interval, over the last N intervals.
 //! - The stock to have is the demand plus a reserve, at most a share of all memory. Without any demand in N intervals it is nothing: free
-//!   memory that nobody wants in 2 MB pieces may be in any pieces. Who knows of a demand to come sets a floor, which is kept always.
+//!   memory that nobody wants in 2 MB pieces may be in any pieces. Who knows of a demand to come sets a floor, which is kept always, however
+//!   large it is.
 //! - What is missing from the stock is made, at most a budget per interval, best benefit per cost first (SYSTOR'19, section 3.4), in the
 //!   same zones as `mega`.
 
@@ -25,7 +26,7 @@ parameters! {
         quantile: Share = Share::percent(95), "share of those intervals whose demand the stock has to meet";
         reserve: Bytes = Bytes::mib(32), "stock beyond the demand";
         floor: Bytes = Bytes(0), "stock to have even when nobody asks";
-        stock_max: Share = Share::percent(10), "share of all memory that the stock is at most";
+        stock_max: Share = Share::percent(10), "share of all memory that demand makes the stock at most";
         budget: Bytes = Bytes::mib(200), "size of the blocks to empty in a pass";
         dma32_under: Share = Share::percent(33), "share of ZONE_DMA32's free memory in 2 MB pieces under which it is compacted too";
         unflagged_max: Share = Share::percent(5), "share of pages without a flag up to which a block may be emptied";
@@ -78,7 +79,7 @@ impl Demand {
         };
         let most = u128::from(total.0) * u128::from(self.params.stock_max.as_millionths()) / 1_000_000;
         let most = (most / u128::from(HUGE_PAGE_BYTES)) as u64;
-        wanted.max(blocks_for(self.params.floor)).min(most)
+        wanted.min(most).max(blocks_for(self.params.floor))
     }
 }
 
@@ -145,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_floor_is_kept_for_nobody_and_is_no_more_than_the_share() {
+    fn a_floor_is_kept_for_nobody_and_however_large_it_is() {
         let mut demand = Demand::default();
         demand.set("floor", "1G").unwrap();
         assert_eq!(demand.stock(Bytes(24 << 30)), 512);
@@ -156,7 +157,11 @@ mod tests {
             "the demand and its reserve are more"
         );
         demand.set("floor", "20G").unwrap();
-        assert_eq!(demand.stock(Bytes(24 << 30)), 1228);
+        assert_eq!(
+            demand.stock(Bytes(24 << 30)),
+            10240,
+            "more than the share that demand may have"
+        );
     }
 
     #[test]

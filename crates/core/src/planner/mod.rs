@@ -177,7 +177,7 @@ fn can_be_emptied(block: &Block, unflagged_max: Share) -> bool {
 }
 
 /// Blocks that could be made of a zone's free memory outside of free blocks: no compaction gains more.
-fn to_gain(zone: &Zone) -> u64 {
+pub(crate) fn to_gain(zone: &Zone) -> u64 {
     zone.free_pages.saturating_sub(zone.free_pages_in_blocks()) / u64::from(REGION_PAGES)
 }
 
@@ -238,6 +238,6 @@ impl Making {
 }
 
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;

@@ -114,7 +114,7 @@ fn plan(cases: Vec<CasePlan>, variants: &[&str], main: &[&str]) -> Plan {
 }
 
 /// Figures of one system in a paper: metric and value in its base unit.
-fn published(
+pub(crate) fn published(
     place: &str,
     case: Option<&str>,
     system: &str,

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 pub use catalogue::{catalogue, Entry};
+pub(crate) use support::latency_metrics;
 
 use crate::result::{Distribution, Metric, Picture};
 

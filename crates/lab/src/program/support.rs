@@ -234,7 +234,7 @@ pub(super) fn time_ns() -> Metric {
 }
 
 /// The metrics that [`latencies`] sets.
-pub(super) fn latency_metrics() -> Vec<Metric> {
+pub(crate) fn latency_metrics() -> Vec<Metric> {
     let of = |name: &str, label: &str| metric(name, label, Unit::Ns, Better::Lower);
     vec![
         detail(of("request_mean_ns", "request mean")),

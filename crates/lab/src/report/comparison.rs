@@ -94,6 +94,9 @@ pub struct Against {
     pub paired: Paired,
     /// In a word; `None` when neither way is good.
     pub verdict: Option<Verdict>,
+    /// Both are single simulated runs: the ratio is exact, and a test has nothing to tell.
+    #[serde(skip)]
+    pub exact: bool,
 }
 
 impl Against {
@@ -101,6 +104,7 @@ impl Against {
     #[must_use]
     pub fn word(&self) -> &'static str {
         match self.verdict {
+            _ if self.exact => "",
             Some(Verdict::Better) => "better",
             Some(Verdict::Worse) => "worse",
             Some(Verdict::NoDifference) => "no difference",
@@ -135,7 +139,7 @@ pub fn comparison(record: &Record) -> Comparison {
         CaseComparison {
             case: case.name.clone(),
             condition: case.condition.clone(),
-            sentence: sentence(&metrics, &runs),
+            sentence: sentence(&metrics, &runs, record.is_exact()),
             runs,
             metrics,
         }
@@ -170,7 +174,8 @@ pub fn compare_metric(record: &Record, case: usize, metric: &Metric) -> MetricCo
             interval: interval_of_median(&plain),
             against_first: against.map(|paired| Against {
                 paired,
-                verdict: paired.verdict(metric.better),
+                verdict: paired.verdict(metric.better).filter(|_| !record.is_exact()),
+                exact: record.is_exact(),
             }),
         }
     };
@@ -210,7 +215,7 @@ fn count(record: &Record, case: usize, variant: usize) -> RunCounts {
 const NAMED_MAX: usize = 3;
 
 /// What was seen, whatever it was.
-fn sentence(metrics: &[MetricComparison], runs: &[RunCounts]) -> String {
+fn sentence(metrics: &[MetricComparison], runs: &[RunCounts], exact: bool) -> String {
     let done: usize = runs.iter().map(|r| r.done).sum();
     let not_done: usize = runs.iter().map(|r| r.failed + r.skipped).sum();
     let Some(base) = runs.first() else {
@@ -239,7 +244,7 @@ fn sentence(metrics: &[MetricComparison], runs: &[RunCounts]) -> String {
         .flat_map(|m| &m.variants)
         .filter_map(|c| c.against_first.as_ref());
     let least = against.map(|a| a.paired.rounds).min().unwrap_or(0);
-    let tail = if least < ROUNDS_TO_TELL {
+    let tail = if least < ROUNDS_TO_TELL && !exact {
         format!(" ({})", too_few(least))
     } else {
         String::new()
@@ -259,7 +264,7 @@ fn clause(metric: &MetricComparison) -> Option<String> {
     }
     let said = |(cell, against): &(&Cell, &Against)| {
         let word = match against.word() {
-            "too few rounds" => String::new(),
+            "" | "too few rounds" => String::new(),
             word => format!(" ({word})"),
         };
         match (against.paired.ratio, cell.median) {

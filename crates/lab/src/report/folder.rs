@@ -109,6 +109,14 @@ impl Folder {
         }
     }
 
+    /// The results in a folder that is there, under whatever name.
+    #[must_use]
+    pub fn at(path: &Path) -> Self {
+        Self {
+            path: path.to_path_buf(),
+        }
+    }
+
     /// Where it is.
     #[must_use]
     pub fn path(&self) -> &Path {
@@ -187,7 +195,10 @@ pub fn read(path: &Path) -> Result<Record, FolderError> {
 }
 
 /// Puts `bytes` at `path`, all of them or none.
-fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), FolderError> {
+///
+/// # Errors
+/// When it cannot be written; what was there before is then still there.
+pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), FolderError> {
     let write = || -> io::Result<()> {
         let folder = path.parent().unwrap_or(Path::new("."));
         let mut file = NamedTempFile::new_in(folder)?;
@@ -201,7 +212,7 @@ fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), FolderError> {
 }
 
 /// A temporary file is its owner's alone; results made with sudo are for everybody to read.
-fn readable_by_all(file: &fs::File) -> io::Result<()> {
+pub(crate) fn readable_by_all(file: &fs::File) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     file.set_permissions(fs::Permissions::from_mode(0o644))
 }

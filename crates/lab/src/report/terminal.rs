@@ -184,6 +184,14 @@ fn foot(record: &Record) -> String {
         1 => "1 round".to_string(),
         n => format!("{n} rounds"),
     };
+    if record.is_exact() {
+        return format!(
+            "{} simulated runs, {}, seed {}.",
+            record.runs.len(),
+            duration_text(settings.seconds),
+            settings.seed
+        );
+    }
     format!(
         "{} runs in {rounds}, {}, seed {}. Median and its 95 % interval; ratios are taken round by round to {}.",
         record.runs.len(),

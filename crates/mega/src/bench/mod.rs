@@ -31,6 +31,15 @@ pub struct Asked {
 }
 
 impl Asked {
+    /// A plan of our own.
+    pub fn of_plan(about: About, plan: Plan) -> Self {
+        Self {
+            about,
+            plan,
+            published: Vec::new(),
+        }
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         &self.about.name
@@ -158,7 +167,7 @@ fn adjust(plan: &mut Plan, args: &BenchArgs) -> Result<()> {
 static STOP: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
 /// Set by Ctrl-C: the run that goes on is ended, its settings are put back, what was measured is kept. A second one ends us at once.
-fn stop_flag() -> Result<Arc<AtomicBool>> {
+pub fn stop_flag() -> Result<Arc<AtomicBool>> {
     if let Some(flag) = STOP.get() {
         return Ok(Arc::clone(flag));
     }
@@ -270,7 +279,7 @@ fn processors(args: &BenchOptions, there: usize) -> (Option<usize>, Option<usize
 }
 
 /// The command line as it can be typed again.
-fn command_line() -> String {
+pub fn command_line() -> String {
     let quoted = |word: String| {
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=+:,%".contains(c);
         if !word.is_empty() && word.chars().all(plain) {

@@ -309,6 +309,140 @@ fn journals_that_make_no_sense() {
 }
 
 #[test]
+fn traces_that_make_no_sense_and_places_that_cannot_be_written() {
+    leaving_nothing(|| {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
+        let file = |name: &str, bytes: &[u8]| {
+            fs::write(path(name), bytes).unwrap();
+            path(name)
+        };
+        let good = path("good");
+        let small = r#"{"mib": 1, "updates": 100000}"#;
+        let made = mega(&["record", "-o", &good, "--workload", "gups", "--options", small]);
+        one_line(&made, 0, &["accesses", &good]);
+        let bytes = fs::read(&good).unwrap();
+        let mut changed = bytes.clone();
+        changed[bytes.len() / 2] ^= 1;
+        let mut newer = bytes.clone();
+        newer[9] = 2;
+        for (name, content, word) in [
+            ("empty", &b""[..], "magic: the input ends here"),
+            ("words", b"these are no records\n", "magic"),
+            ("cut", &bytes[..bytes.len() - 30], "the input ends here"),
+            ("half", &bytes[..bytes.len() / 2], "the input ends here"),
+            ("changed", &changed, "checksum"),
+            ("newer", &newer, "version"),
+            ("longer", &[&bytes[..], b"x"].concat(), "bytes follow the end"),
+        ] {
+            let bad = file(name, content);
+            let words = [&*bad, "byte", word];
+            one_line(&mega(&["record", "--info", &bad]), 1, &words);
+            let tables = path("tables.parquet");
+            let exported = mega(&["record", "--export", &tables, &bad]);
+            assert_eq!(exported.code(), 1, "{}", exported.stderr);
+            says(&exported, &words);
+            let replayed = mega(&["replay", &bad, "--policy", "base"]);
+            assert_eq!(replayed.code(), 1, "{name}: {}", replayed.stderr);
+            assert_eq!(replayed.stderr.lines().count(), 1, "{}", replayed.stderr);
+        }
+        // What was read before the end is told all the same.
+        let told = mega(&["record", "--json", "--info", &path("half")]);
+        let told: serde_json::Value = serde_json::from_slice(&told.stdout).unwrap();
+        assert!(
+            told["whole"] == false && told["error"].as_str().unwrap().contains("ends here"),
+            "{told}"
+        );
+        for nothing in ["/no/such/trace", folder.path().to_str().unwrap(), "/dev/zero"] {
+            one_line(&mega(&["record", "--info", nothing]), 1, &[nothing]);
+        }
+
+        one_line(&mega(&["replay", &good]), 2, &["--policy"]);
+        one_line(&mega(&["replay", &good, "--policy", "nope"]), 2, &["nope"]);
+        one_line(&mega(&["replay", &good, "--policy", "mega"]), 1, &[&good, "no scans"]);
+        usage(&mega(&["replay", &good, "--set", "n=1"]), 2, &["--policy"]);
+
+        let to = path("to");
+        for (text, word) in [
+            (&b"r 1\nx 2\n"[..], "line 2, column 1"),
+            (b"\xff\n", "line 1"),
+            (b"r\0 1\n", "line 1"),
+        ] {
+            let bad = file("text", text);
+            one_line(
+                &mega(&["record", "-o", &to, "--import", "text", &bad]),
+                1,
+                &[&bad, word],
+            );
+        }
+        let log = file("log", b" L 10,8\n L zz,8\n");
+        one_line(
+            &mega(&["record", "-o", &to, "--import", "lackey", &log]),
+            1,
+            &[&log, "line 2"],
+        );
+        one_line(
+            &mega(&["record", "-o", &to, "--import", "perf", &log]),
+            2,
+            &["perf", "lackey", "text"],
+        );
+        one_line(
+            &mega(&["record", "-o", &to, "--import", "text", "/no/such"]),
+            1,
+            &["/no/such"],
+        );
+        one_line(&mega(&["record", "--export", &to, &good]), 2, &[".parquet"]);
+        one_line(
+            &mega(&["record", "--export", "/no/such/t.parquet", &good]),
+            1,
+            &["/no/such/t.parquet"],
+        );
+
+        let gups = |options: &str| mega(&["record", "-o", &to, "--workload", "gups", "--options", options]);
+        one_line(
+            &mega(&["record", "-o", &to, "--workload", "gusp"]),
+            2,
+            &["gusp", "gups"],
+        );
+        for (options, word) in [
+            ("{", "--options"),
+            ("[]", "--options"),
+            (r#"{"mob": 1}"#, "mob"),
+            (r#"{"mib": -1}"#, "--options"),
+            (r#"{"mib": 99999999999999}"#, "MiB"),
+        ] {
+            one_line(&gups(options), 2, &[word]);
+        }
+        one_line(&gups(r#"{"mib": 100000000}"#), 1, &["no memory"]);
+
+        let pid = sleeper();
+        let pid = pid.pid().to_string();
+        let short = ["--interval", "100ms", "--duration", "300ms"];
+        for bad in ["/no/such/folder/trace", folder.path().to_str().unwrap(), "/dev/full"] {
+            one_line(&mega(&[&["record", "-o", bad, &pid], &short[..]].concat()), 1, &[bad]);
+            one_line(
+                &mega(&["record", "-o", bad, "--workload", "gups", "--options", small]),
+                1,
+                &[bad],
+            );
+            one_line(&mega(&["record", "-o", bad, "--", "sleep", "0.5"]), 125, &[bad]);
+        }
+        let mut ended = Command::new("true").spawn().unwrap();
+        let gone = ended.id().to_string();
+        ended.wait().unwrap();
+        one_line(&mega(&["record", "-o", &to, &gone]), 1, &[&gone, "no such process"]);
+        one_line(
+            &mega(&["record", "-o", &to, "--", "no-such-command-here"]),
+            127,
+            &["no-such-command-here"],
+        );
+        one_line(&mega(&["record", "-o", &to, "--", "/etc"]), 126, &["/etc"]);
+        usage(&mega(&["record", "-o", &to]), 2, &["PID"]);
+        usage(&mega(&["record", &gone]), 2, &["--output"]);
+    });
+}
+
+#[test]
 fn state_that_makes_no_sense() {
     leaving_nothing(|| {
         let pid = std::process::id().to_string();

@@ -7,6 +7,7 @@ mod support;
 mod child;
 mod edges;
 mod maps;
+mod record;
 mod redis;
 mod sizes;
 mod trim;

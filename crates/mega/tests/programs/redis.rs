@@ -13,9 +13,9 @@ use mega_lab::warm::{KeepWarm, Takers};
 
 use crate::support::{alone, can_run, huge_bytes, rss_bytes, wait_until, waste_bytes, Managed, Manager};
 
-/// Everything that is stored: 3 GB. MEGA_REDIS_KEYS=1500000 has it be as much as in the figures of README.
+/// Everything that is stored: 2 GB. MEGA_REDIS_KEYS=1500000 has it be as much as in the figures of README.
 fn keys() -> Keys {
-    let count = std::env::var("MEGA_REDIS_KEYS").map_or(750_000, |text| text.parse().unwrap());
+    let count = std::env::var("MEGA_REDIS_KEYS").map_or(500_000, |text| text.parse().unwrap());
     Keys {
         count,
         value_bytes: 4096,

@@ -242,7 +242,7 @@ fn a_dry_run_decides_and_acts_on_nothing() {
     }
 }
 
-/// Manages with a full journal in this form.
+/// Manages with a full journal in this form. It never waits for processor time, which is not all in a journal.
 fn full_journal(path: &Path, policy: &str, json: bool) {
     let (workload, _) = kinds();
     let mut command = Command::new(MEGA);
@@ -255,6 +255,8 @@ fn full_journal(path: &Path, policy: &str, json: bool) {
         "300ms",
         "--duration",
         "8s",
+        "--cpu-budget",
+        "100%",
         "--journal-full",
         "--journal",
     ]);
@@ -280,7 +282,29 @@ fn a_live_journal_replays_and_a_tampered_one_does_not() {
         let replayed = json_of(&["replay", "--json", name]);
         eprintln!("{replayed}");
         assert_eq!(replayed["policy"], policy);
-        assert!(replayed["scans"].as_u64().unwrap() >= 10 && replayed["same"].as_u64().unwrap() >= REGIONS as u64);
+        let counts = |sort: &str, what: &str| replayed[sort][what].as_u64().unwrap();
+        assert!(replayed["scans"].as_u64().unwrap() >= 10 && counts("decisions", "same") >= REGIONS as u64);
+        for what in ["moved", "missing", "extra"] {
+            assert_eq!(counts("decisions", what), 0, "{replayed}");
+        }
+        // Where time ends an interval's work, a few are carried out an interval earlier or later.
+        let (same, other) = (
+            counts("outcomes", "same"),
+            counts("outcomes", "missing") + counts("outcomes", "extra"),
+        );
+        assert!(same >= REGIONS as u64 && other * 10 <= same, "{replayed}");
+        assert_eq!(counts("rest", "extra"), counts("rest", "missing"), "{replayed}");
+
+        let others = json_of(&["replay", "--json", name, "--policy", policy]);
+        let both = others["both"].as_u64().unwrap();
+        assert_eq!(
+            (both, &others["only_live"], &others["only_other"]),
+            (counts("decisions", "same"), &0.into(), &0.into())
+        );
+        let base = json_of(&["replay", "--json", name, "--policy", "base"]);
+        assert!(base["only_live"].as_u64().unwrap() >= REGIONS as u64 / 2, "{base}");
+        assert!(base["scans"].as_array().unwrap().len() as u64 >= 10);
+        fits(&said(&["replay", name, "--policy", "trim", "--set", "zero=70%"]).replace('\t', " "));
         fits(&said(&["replay", name]).replace('\t', " "));
 
         let journal = std::fs::read_to_string(&path).unwrap();

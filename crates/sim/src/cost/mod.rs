@@ -86,6 +86,12 @@ macro_rules! costs {
                 vec![$((stringify!($name), self.$name),)+]
             }
 
+            /// Names of all costs and where the default's figure is from, in the order of their definition.
+            #[must_use]
+            pub fn sources() -> Vec<(&'static str, &'static str)> {
+                vec![$((stringify!($name), concat!($($doc),+).trim_start()),)+]
+            }
+
             fn check_each(&self) -> Result<(), CostError> {
                 $(check_one(stringify!($name), self.$name, Kind::$kind)?;)+
                 Ok(())

@@ -54,10 +54,7 @@ impl Machine {
             return Err(MachineError::NotMapped(page.address()));
         }
         let began = space.clock_ps;
-        if space.locked_until_ps > space.clock_ps {
-            space.counts.stall_ns += (space.locked_until_ps - space.clock_ps) / 1000;
-            space.clock_ps = space.locked_until_ps;
-        }
+        space.wait_for_lock();
         let now = space.clock_ps;
         self.reach(now);
         self.take_bill();

@@ -27,11 +27,11 @@ impl Machine {
                 vma.flags.advice
             },
             fits: vma.covers(first, first + u64::from(REGION_PAGES)),
+            loaded: space.tables.table_of(region).is_some(),
         };
-        let nothing = space.tables.table_of(region).is_none();
+        let swapped = space.tables.table_of(region).is_some_and(|table| table.swapped > 0);
         match self.policy.place(&fault) {
-            // Linux: only where the page table itself is missing (pmd_none).
-            Place::Huge(effort) if nothing && fault.fits && self.populate_huge(id, region, effort) => Ok(()),
+            Place::Huge(effort) if !swapped && fault.fits && self.populate_huge(id, region, effort) => Ok(()),
             Place::Reserve(effort) if write => {
                 self.reserve(id, region, effort);
                 self.populate(id, page, write)
@@ -43,6 +43,10 @@ impl Machine {
     /// A zeroed huge page. False: there is no block.
     fn populate_huge(&mut self, id: SpaceId, region: Region, effort: Effort) -> bool {
         let first = Page::first_of(region);
+        let loaded = self
+            .spaces
+            .get(id)
+            .is_some_and(|space| space.tables.table_of(region).is_some());
         let Some(block) = self.free_block(effort, Owner::Anonymous(id, first)) else {
             self.count(|counters| counters.thp_fault_fallback += 1);
             return false;
@@ -50,9 +54,16 @@ impl Machine {
         self.zero_block(block);
         self.count(|counters| counters.thp_fault_alloc += 1);
         if let Some(space) = self.spaces.get_mut(id) {
+            if let Some(table) = space.tables.take_table(region) {
+                // Only zero pages were in it.
+                space.counts.zero_pages -= u64::from(table.mapped);
+            }
             space.tables.put_huge(region, Huge::zeroed(block));
             space.counts.huge += 1;
             space.counts.resident_pages += u64::from(REGION_PAGES);
+        }
+        if loaded {
+            self.flush_region(id, region);
         }
         true
     }

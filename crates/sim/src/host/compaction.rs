@@ -86,7 +86,9 @@ impl<D: Drive> SimHost<D> {
             .unwrap_or(u64::MAX)
             .saturating_mul(1000);
         let (way, ended) = if matches!(self.compacting, Compacting::Chosen(_)) {
-            ("chosen", self.empty_chosen(order, limit_ps))
+            let ended = self.empty_chosen(order, limit_ps);
+            self.history.moved(&self.blocks());
+            ("chosen", ended)
         } else {
             self.machine.compact(Compact::Whole);
             let reached = self.machine.physical().free_blocks() >= before + order.blocks.0;

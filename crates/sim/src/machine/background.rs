@@ -145,7 +145,7 @@ impl Machine {
                 let bill = self.take_bill();
                 took += bill;
                 if done.is_ok() {
-                    self.block(id, Some(region), at, bill);
+                    self.block_collapse(id, region, at, bill);
                 }
             }
             next = self.next_region(self.khugepaged_at);

@@ -44,10 +44,7 @@ impl Machine {
     /// Begins a call: waits for the mmap lock. Returns the space.
     pub(super) fn enter(&mut self, id: SpaceId) -> Result<(), MachineError> {
         let space = self.spaces.get_mut(id).ok_or(MachineError::NoProcess)?;
-        if space.locked_until_ps > space.clock_ps {
-            space.counts.stall_ns += (space.locked_until_ps - space.clock_ps) / 1000;
-            space.clock_ps = space.locked_until_ps;
-        }
+        space.wait_for_lock();
         let now = space.clock_ps;
         self.reach(now);
         self.take_bill();

@@ -19,6 +19,7 @@ impl Machine {
         let mut space = crate::space::Space::new(child, &parent.name, self.now_ps);
         space.vmas = parent.vmas.clone();
         space.thp_disabled = parent.thp_disabled;
+        space.node = parent.node;
         let regions = parent.tables.all_used();
         self.spaces.push(space);
         for region in regions {

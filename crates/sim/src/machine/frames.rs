@@ -98,17 +98,32 @@ impl Machine {
 
     /// Compacts, and bills it.
     pub(crate) fn compact(&mut self, how: Compact) -> Compaction {
-        let done = self.with_moves(|physical, mover| physical.compact(how, mover));
+        self.compact_for(0, how)
+    }
+
+    /// The same; directly, for an allocation on this node.
+    fn compact_for(&mut self, node: u8, how: Compact) -> Compaction {
+        let done = self.with_moves(|physical, mover| physical.compact_for(node, how, mover));
         let scanned = done.scanned_migrate + done.scanned_free;
         self.charge(scanned * self.prices.compact_scan + done.migrated * self.prices.migrate);
         done
     }
 
+    /// What a program's memory asks for: where it runs first.
+    fn near(&self, owner: Owner) -> Ask {
+        let node = match owner {
+            Owner::Anonymous(id, _) | Owner::Reserved(id, _) => self.spaces.get(id).map_or(0, |space| space.node),
+            Owner::Kernel | Owner::Shared(_) | Owner::Cache | Owner::Ballast => 0,
+        };
+        FOR_PROGRAMS.on(node)
+    }
+
     /// A frame for this owner, zeroed unless it is to be overwritten. Reclaims, and kills, if it must; none: not even that helped.
     pub(crate) fn frame(&mut self, owner: Owner, zeroed: bool) -> Option<Frame> {
         let mut tries = 0;
+        let ask = self.near(owner);
         let frame = loop {
-            if let Some(frame) = self.physical.allocate(0, FOR_PROGRAMS, owner) {
+            if let Some(frame) = self.physical.allocate(0, ask, owner) {
                 break frame;
             }
             self.counters.allocstall += 1;
@@ -151,7 +166,8 @@ impl Machine {
     /// A block for this owner, unzeroed.
     pub(crate) fn free_block(&mut self, effort: Effort, owner: Owner) -> Option<Hpfn> {
         self.charge(self.prices.take_block);
-        if let Some(frame) = self.physical.allocate(BLOCK_ORDER, FOR_PROGRAMS, owner) {
+        let ask = self.near(owner);
+        if let Some(frame) = self.physical.allocate(BLOCK_ORDER, ask, owner) {
             return Some(frame.block());
         }
         match effort {
@@ -170,15 +186,15 @@ impl Machine {
             }
         }
         let order = BLOCK_ORDER;
-        self.compact(Compact::Async { order });
-        let mut frame = self.physical.allocate(order, FOR_PROGRAMS, owner);
+        self.compact_for(ask.node, Compact::Async { order });
+        let mut frame = self.physical.allocate(order, ask, owner);
         if frame.is_none() && effort == Effort::Hard {
-            self.compact(Compact::Direct { order });
-            frame = self.physical.allocate(order, FOR_PROGRAMS, owner);
+            self.compact_for(ask.node, Compact::Direct { order });
+            frame = self.physical.allocate(order, ask, owner);
         }
         if frame.is_none() && effort == Effort::Hard && self.drop_cache(RECLAIMED_FOR_BLOCK) {
-            self.compact(Compact::Direct { order });
-            frame = self.physical.allocate(order, FOR_PROGRAMS, owner);
+            self.compact_for(ask.node, Compact::Direct { order });
+            frame = self.physical.allocate(order, ask, owner);
         }
         frame.map(Frame::block)
     }
@@ -187,13 +203,14 @@ impl Machine {
     fn evacuate_idle(&mut self, idle: std::time::Duration, owner: Owner) -> Option<Hpfn> {
         let now_ns = self.now_ps / 1000;
         let idle_ns = u64::try_from(idle.as_nanos()).unwrap_or(u64::MAX);
+        let ask = self.near(owner);
         for _ in 0..4 {
             let (changed, id, region) = *self.reservations.first()?;
             if now_ns.saturating_sub(changed) < idle_ns {
                 return None;
             }
             self.evacuate(id, region);
-            if let Some(frame) = self.physical.allocate(BLOCK_ORDER, FOR_PROGRAMS, owner) {
+            if let Some(frame) = self.physical.allocate(BLOCK_ORDER, ask, owner) {
                 return Some(frame.block());
             }
         }

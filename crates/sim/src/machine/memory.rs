@@ -2,7 +2,7 @@
 
 use super::calls::Madvise;
 use super::{Machine, MachineError};
-use crate::workload::{Advice, Memory, MemoryError};
+use crate::workload::{Access, Advice, Memory, MemoryError};
 
 fn said(error: MachineError, call: &'static str, address: u64, bytes: u64) -> MemoryError {
     match error {
@@ -57,12 +57,34 @@ impl Memory for Machine {
         }
     }
 
+    fn touch_all(&mut self, accesses: &[Access]) {
+        let mut left = accesses;
+        loop {
+            left = &left[self.access_some(self.current, left)..];
+            let Some((next, others)) = left.split_first() else {
+                return;
+            };
+            next.make(self);
+            left = others;
+        }
+    }
+
     #[inline]
     fn now_ns(&self) -> u64 {
         match self.spaces.get(self.current) {
             Some(space) => space.clock_ps / 1000,
             None => Machine::now_ns(self).max(self.outlived_ns),
         }
+    }
+
+    fn take_block(&mut self) -> Result<bool, MemoryError> {
+        self.take_for_kernel(self.current)
+            .map_err(|error| said(error, "alloc_pages", 0, mega_core::units::HUGE_PAGE_BYTES))
+    }
+
+    fn compact(&mut self) -> Result<(), MemoryError> {
+        self.compact_by_hand(self.current)
+            .map_err(|error| said(error, "compact_memory", 0, 0))
     }
 
     fn fork(&mut self, child: u32) -> Result<(), MemoryError> {

@@ -9,7 +9,9 @@
 //! | this one | the machine, and the access |
 //! | `config` | what it is made of |
 //! | `prices` | the costs as the machine charges them |
+//! | `batch` | many accesses at once |
 //! | `calls`, `remap`, `fork` | mmap, munmap, madvise; mremap; fork and exit |
+//! | `driver` | memory for a driver, compaction by hand |
 //! | `memory` | a process as programs see it |
 //! | `zap` | what unmapping does to page tables |
 //! | `promote` | base pages to a huge page and back |
@@ -21,11 +23,15 @@
 //! | `counters`, `content`, `check` | what happened; what memory holds; the invariants |
 
 mod background;
+mod batch;
+#[cfg(test)]
+mod batch_tests;
 mod calls;
 mod check;
 mod config;
 mod content;
 mod counters;
+mod driver;
 mod fork;
 mod frames;
 mod look;
@@ -53,7 +59,7 @@ use mega_core::observe::Region;
 use crate::cost::Costs;
 use crate::physical::Physical;
 use crate::space::{Entry, Sharing, Space};
-use crate::tlb::{PageSize, Tlb};
+use crate::tlb::{self, Tlb};
 use crate::unit::{Page, SpaceId};
 use crate::workload::Latency;
 use content::Content;
@@ -133,6 +139,8 @@ pub struct Machine {
     pub(crate) swap: Swap,
     pub(crate) content: Option<Content>,
     tlb: Option<Tlb>,
+    /// The accesses of a batch as the TLB sees them.
+    translated: Box<[tlb::Access; batch::BATCH]>,
     costs: Costs,
     pub(crate) prices: Prices,
     pub(crate) policy: Box<dyn FaultPolicy>,
@@ -140,6 +148,8 @@ pub struct Machine {
     align_mappings: bool,
     /// What the operation under way has cost so far, in ps; whoever began it takes it and charges someone.
     pub(crate) bill_ps: u64,
+    /// Part of the bill of the collapse under way that came before it took the mmap lock: until it had a block.
+    unlocked_ps: u64,
     /// The latest moment that any process has reached, in ps.
     now_ps: u64,
     /// When background work is due, in ps.
@@ -193,11 +203,13 @@ impl Machine {
             content: config.check_contents.then(Content::default),
             prices: Prices::new(&config.costs, config.tlb.as_ref()),
             tlb,
+            translated: Box::new([tlb::Access::default(); batch::BATCH]),
             costs: config.costs.clone(),
             policy,
             split_frees: config.split_frees,
             align_mappings: config.align_mappings,
             bill_ps: 0,
+            unlocked_ps: 0,
             now_ps: 0,
             next_event_ps: policy_due_ps.min(proactive_due_ps),
             policy_due_ps,
@@ -231,25 +243,9 @@ impl Machine {
             let Some(space) = self.spaces.get_mut(id) else {
                 return Err(MachineError::NoProcess);
             };
-            let size = match space.tables.get(page.region()) {
-                Entry::Table(at) if space.tables.table_mut(at).ptes[page.index()].touch(write) => PageSize::Base,
-                Entry::Huge(at) => {
-                    let huge = space.tables.huge_mut(at);
-                    if write {
-                        if huge.protected {
-                            self.fault(id, page, write)?;
-                            continue;
-                        }
-                        huge.dirty = true;
-                        huge.set(page.index(), true);
-                    }
-                    huge.accessed = true;
-                    PageSize::Huge
-                }
-                _ => {
-                    self.fault(id, page, write)?;
-                    continue;
-                }
+            let Some(size) = space.tables.touch(page, write) else {
+                self.fault(id, page, write)?;
+                continue;
             };
             let same = std::mem::replace(&mut space.last_page, page) == page;
             let mut cost = if same { self.prices.hit } else { self.prices.miss };
@@ -279,12 +275,12 @@ impl Machine {
     #[inline(never)]
     fn look_closely(&mut self, id: SpaceId, page: Page, write: bool) {
         let Some(space) = self.spaces.get_mut(id) else { return };
-        if let Some((region, until)) = space.blocked {
+        if let Some((region, from, until)) = space.blocked {
             if space.clock_ps >= until {
                 space.blocked = None;
                 self.blocked -= 1;
                 self.careful = self.content.is_some() || self.blocked > 0;
-            } else if region == page.region() {
+            } else if region == page.region() && space.clock_ps >= from {
                 space.counts.stall_ns += (until - space.clock_ps) / 1000;
                 space.clock_ps = until;
             }
@@ -309,6 +305,13 @@ impl Machine {
         let id = self.spaces.next_id()?;
         self.spaces.push(Space::new(id, name, self.now_ps));
         Some(id)
+    }
+
+    /// A process runs on a processor of this NUMA node from now on: new memory comes from there first. Nothing moves.
+    pub fn run_on(&mut self, id: SpaceId, node: u8) {
+        if let Some(space) = self.spaces.get_mut(id) {
+            space.node = node;
+        }
     }
 
     /// The physical memory, to fragment it or fill it with page cache before a run. What processes map must be left alone.
@@ -362,13 +365,24 @@ impl Machine {
         self.bill_ps = self.bill_ps.saturating_add(ps);
     }
 
+    /// The process's region is under a collapse that cost so much from `from_ps` on: it is blocked, and its mmap lock is held, from when there was a
+    /// block (`collapse_huge_page` lets go of the lock while it allocates).
+    pub(crate) fn block_collapse(&mut self, id: SpaceId, region: Region, from_ps: u64, bill_ps: u64) {
+        let unlocked = std::mem::take(&mut self.unlocked_ps).min(bill_ps);
+        self.block(id, Some(region), from_ps.saturating_add(unlocked), bill_ps - unlocked);
+    }
+
     /// The process's region is under work for so long from `from_ps` on, and its mmap lock is held.
     pub(crate) fn block(&mut self, id: SpaceId, region: Option<Region>, from_ps: u64, for_ps: u64) {
         let Some(space) = self.spaces.get_mut(id) else { return };
         let until = from_ps.saturating_add(for_ps);
+        // Who holds it still goes on holding it.
+        if space.locked_until_ps <= from_ps {
+            space.locked_from_ps = from_ps;
+        }
         space.locked_until_ps = space.locked_until_ps.max(until);
         if let Some(region) = region {
-            if space.blocked.replace((region, until)).is_none() {
+            if space.blocked.replace((region, from_ps, until)).is_none() {
                 self.blocked += 1;
             }
             self.careful = true;

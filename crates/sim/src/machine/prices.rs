@@ -12,6 +12,8 @@ pub(crate) struct Prices {
     pub hit: u64,
     /// An access of another page.
     pub miss: u64,
+    /// The most that an access can cost without a fault, if it is a load and a store.
+    pub most: u64,
     /// One cycle of the processor.
     pub cycle: u64,
     /// Entering and leaving a fault, without what is done in it.
@@ -60,10 +62,14 @@ pub(crate) fn ps_of(duration: Duration) -> u64 {
 impl Prices {
     pub fn new(costs: &Costs, tlb: Option<&Preset>) -> Self {
         let ps = |ns: u64| ns.saturating_mul(1000);
+        let (hit, miss) = (ps(costs.memory_hit_ns), ps(costs.memory_overlapped_ns));
+        let cycle = tlb.map_or(0, Preset::ps_per_cycle);
+        let translation = tlb.map_or(0, Preset::most_cycles).saturating_mul(cycle);
         Self {
-            hit: ps(costs.memory_hit_ns),
-            miss: ps(costs.memory_overlapped_ns),
-            cycle: tlb.map_or(0, Preset::ps_per_cycle),
+            hit,
+            miss,
+            most: hit.max(miss).saturating_add(hit).saturating_add(translation),
+            cycle,
             fault: ps(costs.fault_entry_ns),
             zero_base: ps(costs.zero_base_ns),
             zero_huge: ps(costs.zero_huge_ns),

@@ -25,6 +25,7 @@ impl Machine {
     /// # Errors
     /// When its mapping forbids it, nothing is mapped in it, or no block can be had.
     pub(crate) fn collapse(&mut self, id: SpaceId, region: Region, effort: Effort) -> Result<(), Refusal> {
+        self.unlocked_ps = 0;
         self.charge(self.prices.syscall);
         let space = self.spaces.get(id).ok_or(Refusal::Gone)?;
         let can = space.can(region).ok_or(Refusal::Gone)?;
@@ -44,7 +45,9 @@ impl Machine {
         }
         self.swap_in_region(id, region)?;
         let first_page = Page::first_of(region);
-        let Some(block) = self.free_block(effort, Owner::Anonymous(id, first_page)) else {
+        let block = self.free_block(effort, Owner::Anonymous(id, first_page));
+        self.unlocked_ps = self.bill_ps;
+        let Some(block) = block else {
             self.counters.thp_collapse_alloc_failed += 1;
             return Err(Refusal::NoMemory);
         };

@@ -341,9 +341,12 @@ fn a_region_under_work_holds_up_who_needs_it() {
     touch(&mut m, id, a, 1);
     touch(&mut m, id, a + HUGE, 1);
     let now = m.clock_ns(id);
-    m.block(id, Some(Region::at(a)), now * 1000, 1_000_000_000);
+    m.block(id, Some(Region::at(a)), (now + 1000) * 1000, 1_000_000_000);
+    m.access(id, a, true).unwrap();
+    assert!(m.clock_ns(id) < now + 1000, "before the work begins");
+    m.compute(id, 1000);
     m.access(id, a + HUGE, true).unwrap();
-    assert!(m.clock_ns(id) < now + 1000, "another region");
+    assert!(m.clock_ns(id) < now + 2000, "another region");
     m.access(id, a, true).unwrap();
     assert!(m.clock_ns(id) >= now + 1_000_000);
     assert!(matches!(

@@ -236,6 +236,31 @@ impl Frames {
         }
     }
 
+    /// Has the host fetch what giving these runs back will need: the words of those between which the runs that they merge with are linked. They
+    /// lie anywhere in memory. Asked for here, they come beside each other; in [`give`](super::zone::Zone::give) one waits for the other.
+    pub fn fetch_merges(&self, runs: &[u32], order: u8) {
+        if order >= BLOCK_ORDER {
+            return;
+        }
+        let mut fetched = 0;
+        for &run in runs {
+            let mut first = run;
+            for order in order..BLOCK_ORDER {
+                let buddy = first ^ (1 << order);
+                if self.state(buddy) != State::free(order) {
+                    break;
+                }
+                // Links: the numbers of two runs, or of none.
+                let links = self.word(buddy, order);
+                for neighbour in [links as u32, (links >> 32) as u32] {
+                    fetched ^= self.words.get(neighbour as usize).copied().unwrap_or(0);
+                }
+                first &= buddy;
+            }
+        }
+        std::hint::black_box(fetched);
+    }
+
     /// Counts the frames of a run as free, or no longer.
     pub fn count_free(&mut self, frame: u32, order: u8, more: bool) {
         let sign = if more { 1 } else { -1 };

@@ -24,6 +24,9 @@ pub(super) struct Pcp {
     pub high: u64,
 }
 
+/// Runs given back at once: as many as the host can fetch beside each other, and more than that.
+const AT_ONCE: usize = 64;
+
 impl Pcp {
     /// Sized as the kernel does (`zone_batchsize`, `zone_highsize`), for a zone with so many pages and this low watermark.
     pub fn new(pages: u64, low: u64, cpus: u16) -> Self {
@@ -111,13 +114,25 @@ impl Zone {
         let mut given = 0;
         for index in (first..lists).chain(0..first) {
             let order = Pcp::order(index);
-            while given < pages {
-                let Some(run) = self.pcp.lists[index].pop_back(frames) else {
+            loop {
+                let mut runs = [0; AT_ONCE];
+                let mut n = 0;
+                while n < AT_ONCE && given < pages {
+                    let Some(run) = self.pcp.lists[index].pop_back(frames) else {
+                        break;
+                    };
+                    self.pcp.pages -= 1 << order;
+                    given += 1 << order;
+                    runs[n] = run;
+                    n += 1;
+                }
+                frames.fetch_merges(&runs[..n], order);
+                for run in &runs[..n] {
+                    self.give(frames, *run, order);
+                }
+                if n < AT_ONCE {
                     break;
-                };
-                self.pcp.pages -= 1 << order;
-                given += 1 << order;
-                self.give(frames, run, order);
+                }
             }
         }
     }

@@ -8,8 +8,11 @@ use mega_core::units::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, REGION_PAGES};
 
 use super::outcome::{ProgramOutcome, Sample};
 
-/// How far one program may run ahead of another, in ns: they have processors of their own, and share physical memory.
-const TURN_NS: u64 = 1_000_000;
+/// How far one program may run ahead of another, in ns: they have processors of their own, and share physical memory. About the time of as many faults
+/// as a processor takes pages at once from the buddy allocator (31, mm/page_alloc.c, `zone_batchsize`): so finely do their pages lie between each other.
+const TURN_NS: u64 = 30_000;
+/// Samples that are kept; of more, every other one is, and the time between two doubles.
+const MOST_SAMPLES: usize = 1024;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum State {
@@ -28,7 +31,10 @@ pub struct Member {
     name: String,
     program: Box<dyn Program<Machine>>,
     starts_ns: u64,
+    /// It begins so long after this one is over.
+    after: Option<usize>,
     exits: bool,
+    node: u8,
     state: State,
     id: Option<SpaceId>,
     end_ns: u64,
@@ -42,7 +48,9 @@ impl Member {
             name,
             program,
             starts_ns,
+            after: None,
             exits,
+            node: 0,
             state: State::Waits,
             id: None,
             end_ns: 0,
@@ -50,9 +58,22 @@ impl Member {
         }
     }
 
+    /// The same, on this NUMA node.
+    #[must_use]
+    pub fn on(self, node: u8) -> Self {
+        Self { node, ..self }
+    }
+
+    /// The same, but it begins so long after that member is over.
+    #[must_use]
+    pub fn after(self, other: Option<usize>) -> Self {
+        Self { after: other, ..self }
+    }
+
     /// The moment up to which it has run.
     fn reached(&self, machine: &Machine) -> u64 {
         match self.state {
+            State::Waits if self.after.is_some() => u64::MAX,
             State::Waits => self.starts_ns,
             State::Sleeps(until) => until,
             State::Runs => self.id.map_or(self.starts_ns, |id| machine.clock_ns(id)),
@@ -70,6 +91,10 @@ impl Member {
                 return;
             }
             self.state = State::Runs;
+            if let Some(id) = self.id {
+                machine.run_on(id, self.node);
+            }
+            self.last.counted_before = machine.counters();
         }
         let Some(id) = self.id else { return };
         machine.run_as(id);
@@ -124,6 +149,7 @@ impl Member {
                 .peak_resident_bytes
                 .max(counts.resident_pages * BASE_PAGE_BYTES),
             peak_huge_bytes: self.last.peak_huge_bytes.max(counts.huge * HUGE_PAGE_BYTES),
+            counted_before: self.last.counted_before,
             ..ProgramOutcome::default()
         };
     }
@@ -145,6 +171,7 @@ impl Member {
         let end_ns = if done { self.end_ns } else { self.last.end_ns };
         ProgramOutcome {
             name: self.name,
+            program: self.program.name(),
             results: self.program.results().clone(),
             failed: match self.state {
                 State::Over(why) => why,
@@ -179,6 +206,7 @@ impl Crew {
     /// Runs whoever is behind, until all have reached this moment. False: they are all over.
     fn advance(&mut self, machine: &mut Machine, until_ns: u64) -> bool {
         loop {
+            self.release();
             let mut behind: Option<(u64, usize)> = None;
             let mut second = until_ns;
             for (i, member) in self.members.iter().enumerate() {
@@ -204,6 +232,19 @@ impl Crew {
         }
     }
 
+    /// Lets those begin that waited for one that is over.
+    fn release(&mut self) {
+        for i in 0..self.members.len() {
+            let Some(other) = self.members[i].after else { continue };
+            if let Some(over) = self.members.get(other).filter(|member| member.is_over()) {
+                let from = over.end_ns;
+                let member = &mut self.members[i];
+                member.starts_ns = member.starts_ns.saturating_add(from);
+                member.after = None;
+            }
+        }
+    }
+
     fn sample(&mut self, machine: &Machine, at_ns: u64) {
         let mut sample = Sample {
             at_ns,
@@ -219,6 +260,14 @@ impl Crew {
                 sample.huge_bytes += member.last.huge_bytes;
                 sample.waste_bytes += member.last.waste_bytes;
             }
+        }
+        if self.samples.len() == MOST_SAMPLES {
+            let mut nth = 0;
+            self.samples.retain(|_| {
+                nth += 1;
+                nth % 2 == 1
+            });
+            self.every_ns = self.every_ns.saturating_mul(2);
         }
         self.samples.push(sample);
     }

@@ -16,7 +16,7 @@ mod system;
 mod tests;
 
 pub use outcome::{Outcome, ProgramOutcome, Sample};
-pub use system::{System, SystemError};
+pub use system::{System, SystemError, BACKDROPS};
 
 use std::time::Duration;
 
@@ -32,6 +32,7 @@ use crate::machine::{Config, ConfigError, Machine};
 use crate::physical::{Fragmenter, Layout};
 use crate::tlb;
 use crate::workload::{Program, ProgramError, Spec};
+use as_text::Text;
 use crew::{Crew, Member};
 
 /// Why a scenario cannot be run.
@@ -66,16 +67,46 @@ pub enum ScenarioError {
     /// Nothing to run.
     #[error("scenario: no programs")]
     Empty,
+    /// A field that makes no sense.
+    #[error("scenario: {field}: {why}")]
+    Field {
+        /// Which.
+        field: &'static str,
+        /// What is wrong with it.
+        why: String,
+    },
 }
+
+/// The least time between scans or samples.
+const LEAST_TIME: Duration = Duration::from_millis(1);
+/// The most room for swapping.
+const MOST_SWAP: u64 = 1 << 40;
+/// The most programs.
+const MOST_PROGRAMS: usize = 1024;
+/// A program may want so many times what the machine has: enough to run out of memory.
+const MOST_TIMES: u64 = 2;
 
 /// What a machine costs: a name, or values.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, try_from = "serde_json::Value")]
 pub enum CostsOf {
     /// One of [`cost::names`].
     Name(String),
     /// What `mega sim calibrate` wrote.
     Values(Box<Costs>),
+}
+
+impl TryFrom<serde_json::Value> for CostsOf {
+    type Error = String;
+
+    fn try_from(value: serde_json::Value) -> Result<Self, String> {
+        match value {
+            serde_json::Value::String(name) => Ok(Self::Name(name)),
+            value => serde_json::from_value(value)
+                .map(Self::Values)
+                .map_err(|e| format!("costs: {e}")),
+        }
+    }
 }
 
 /// The machine.
@@ -209,9 +240,15 @@ pub struct Placed {
     /// When it begins.
     #[serde(with = "as_text", default)]
     pub starts: Duration,
+    /// That counts from when this program is over: its place in the list, from 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<usize>,
     /// Its memory goes when it is over; else it stays until the run is.
     #[serde(default)]
     pub exits: bool,
+    /// The NUMA node of the processor that it runs on: its memory comes from there first.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub node: u8,
 }
 
 impl Placed {
@@ -222,7 +259,9 @@ impl Placed {
             run,
             name: None,
             starts: Duration::ZERO,
+            after: None,
             exits: false,
+            node: 0,
         }
     }
 }
@@ -257,6 +296,9 @@ pub struct Scenario {
     pub every: Duration,
     /// Seed of the machine's own chance; programs have theirs.
     pub seed: u64,
+    /// Tell the observer what was seen and every decision as well, so that the decisions can be replayed. Not part of what is written.
+    #[serde(skip)]
+    pub full_journal: bool,
 }
 
 impl Default for Scenario {
@@ -274,6 +316,7 @@ impl Default for Scenario {
             ends: None,
             every: Duration::from_secs(1),
             seed: 1,
+            full_journal: false,
         }
     }
 }
@@ -301,8 +344,61 @@ impl Scenario {
     /// # Errors
     /// What cannot be.
     pub fn check(&self) -> Result<(), ScenarioError> {
-        self.machine.config(self.seed)?;
+        self.check_machine()?;
+        if self.programs.len() > MOST_PROGRAMS {
+            let why = format!("{}, and the most is {MOST_PROGRAMS}", self.programs.len());
+            return Err(ScenarioError::Field { field: "programs", why });
+        }
+        let most = (self.machine.memory.0 + self.machine.swap.0).saturating_mul(MOST_TIMES);
+        for (i, placed) in self.programs.iter().enumerate() {
+            if placed
+                .after
+                .is_some_and(|other| other == i || other >= self.programs.len())
+            {
+                return Err(ScenarioError::Field {
+                    field: "programs.after",
+                    why: format!("program {} waits for one that there is not", i + 1),
+                });
+            }
+            let needs = placed.run.needs_bytes();
+            if needs > most {
+                let text = format!("it wants {needs} bytes, more than {MOST_TIMES} times what the machine has");
+                return Err(ScenarioError::Program {
+                    nth: i + 1,
+                    name: placed.run.name().to_string(),
+                    source: ProgramError::Usage(text),
+                });
+            }
+        }
         self.members().map(drop)
+    }
+
+    /// Whether it can be run with programs of the caller's: see [`Scenario::run_programs`].
+    ///
+    /// # Errors
+    /// What cannot be.
+    pub fn check_machine(&self) -> Result<(), ScenarioError> {
+        self.machine.config(self.seed)?;
+        let wrong = |field, why: String| Err(ScenarioError::Field { field, why });
+        if self.machine.swap.0 > MOST_SWAP {
+            return wrong("machine.swap", format!("{} is more than 1T", self.machine.swap.show()));
+        }
+        for (field, time) in [("interval", self.interval), ("every", self.every)] {
+            if time < LEAST_TIME {
+                return wrong(field, format!("{} is less than {}", time.show(), LEAST_TIME.show()));
+            }
+        }
+        for (field, budget) in [("stall_budget", self.stall_budget), ("cpu_budget", self.cpu_budget)] {
+            if budget == Share::ZERO {
+                return wrong(field, "a budget of nothing allows nothing".to_string());
+            }
+        }
+        Ok(())
+    }
+
+    fn tlb_mhz(&self) -> u32 {
+        let preset = self.machine.tlb.as_deref().and_then(tlb::find);
+        preset.map_or(0, |preset| preset.mhz)
     }
 
     fn members(&self) -> Result<Vec<Member>, ScenarioError> {
@@ -316,7 +412,9 @@ impl Scenario {
                 name: name.clone(),
                 source,
             })?;
-            Ok(Member::new(name, program, nanos(placed.starts), placed.exits))
+            Ok(Member::new(name, program, nanos(placed.starts), placed.exits)
+                .after(placed.after)
+                .on(placed.node))
         };
         self.programs.iter().enumerate().map(member).collect()
     }
@@ -380,6 +478,7 @@ impl Scenario {
                         cpu: self.cpu_budget,
                         ..Budget::default()
                     },
+                    full_journal: self.full_journal,
                     ..Settings::default()
                 };
                 let control = Control::new(&mut host, policy.as_mut(), settings, observer);
@@ -397,11 +496,17 @@ impl Scenario {
             background: *machine.background(),
             faults: machine.fault_latency().clone(),
             tlb: machine.tlb_counts(),
+            tlb_mhz: self.tlb_mhz(),
             manager,
             unusable_ppm: machine.physical().unusable(crate::unit::BLOCK_ORDER).as_millionths(),
+            zones: machine.physical().free_by_order(),
             end_ns,
         }
     }
+}
+
+fn is_zero(node: &u8) -> bool {
+    *node == 0
 }
 
 fn nanos(time: Duration) -> u64 {

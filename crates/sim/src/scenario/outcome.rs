@@ -4,6 +4,7 @@ use mega_core::control::Status;
 use serde::Serialize;
 
 use crate::machine::{BackgroundTime, Counters};
+use crate::physical::ZoneFree;
 use crate::tlb;
 use crate::workload::{Latency, Results};
 
@@ -22,10 +23,14 @@ pub struct Outcome {
     pub faults: Latency,
     /// What the TLB counted; none without one.
     pub tlb: Option<tlb::Counts>,
+    /// Cycles of that TLB's processor in a microsecond; 0 without one.
+    pub tlb_mhz: u32,
     /// The manager; none where the kernel is alone.
     pub manager: Option<Status>,
     /// Share of free memory that is of no use for a huge page at the end, in millionths.
     pub unusable_ppm: u32,
+    /// Free memory at the end, by zone and order.
+    pub zones: Vec<ZoneFree>,
     /// When it was over, in ns.
     pub end_ns: u64,
 }
@@ -35,6 +40,8 @@ pub struct Outcome {
 pub struct ProgramOutcome {
     /// Its name.
     pub name: String,
+    /// What it is: [`crate::workload::Program::name`].
+    pub program: &'static str,
     /// What it says itself.
     pub results: Results,
     /// It came to its end, or to an error.
@@ -61,6 +68,8 @@ pub struct ProgramOutcome {
     pub stall_ns: u64,
     /// Accesses to what is not mapped.
     pub bad_accesses: u64,
+    /// What the kernel had counted when it began.
+    pub counted_before: Counters,
     /// Most memory at any sample.
     pub peak_resident_bytes: u64,
     /// Most memory in huge pages at any sample.

@@ -21,8 +21,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::host::Compacting;
 
+/// Settings by name and value.
+type Settings = &'static [(&'static str, &'static str)];
+
 /// The lab's backdrops: settings of stock Linux by one name.
-const BACKDROPS: &[(&str, &[(&str, &str)])] = &[
+pub const BACKDROPS: &[(&str, Settings)] = &[
     ("thp-always", &[("enabled", "always"), ("defrag", "madvise")]),
     ("thp-madvise", &[("enabled", "madvise"), ("defrag", "madvise")]),
     ("thp-always-defrag", &[("enabled", "always"), ("defrag", "always")]),
@@ -237,6 +240,23 @@ impl System {
         self.scan.as_ref().map(|scan| scan.scan().expect(CHECKED))
     }
 
+    /// Whether it takes this parameter when one more is written behind it: the scanning part's, or else the other's.
+    #[must_use]
+    pub fn takes(&self, key: &str) -> bool {
+        match self.scan_policy() {
+            Some(policy) => key == COMPACT || policy.params().iter().any(|param| param.name == key),
+            None => self.fault_policy().params().iter().any(|param| param.name == key),
+        }
+    }
+
+    /// Whether the parameter is written in it.
+    #[must_use]
+    pub fn sets(&self, key: &str) -> bool {
+        let set = |named: &Named| named.set.iter().any(|(k, _)| k == key);
+        let kept = key == COMPACT && self.text.contains(":compact=");
+        kept || set(&self.fault) || self.scan.as_ref().is_some_and(set)
+    }
+
     fn planner(&self) -> Option<Box<dyn Planner>> {
         let (text, _) = self.planner.as_ref()?;
         Some(planner::from_text(text).expect(CHECKED))
@@ -299,6 +319,16 @@ mod tests {
         assert!(matches!(chosen.compacting(), Compacting::Chosen(_)));
         assert_eq!(chosen.stock().unwrap().planner().name(), "mega");
         assert!(system("linux").stock().is_none());
+    }
+
+    #[test]
+    fn a_system_knows_its_parameters_and_those_that_it_sets() {
+        let (mega, lrbhps) = (system("mega:uprom=30%"), system("lrbhps"));
+        assert!(mega.takes("uprom") && mega.takes("compact") && !mega.takes("t"));
+        assert!(mega.sets("uprom") && !mega.sets("mprom") && !mega.sets("compact"));
+        assert!(lrbhps.takes("t") && !lrbhps.takes("uprom") && !lrbhps.sets("t"));
+        assert!(!system("base").takes("compact"));
+        assert!(system("mega:compact=off").sets("compact"));
     }
 
     #[test]

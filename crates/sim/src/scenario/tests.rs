@@ -1,5 +1,5 @@
 use super::*;
-use crate::workload::{ChunksOptions, GupsOptions};
+use crate::workload::{ChunksOptions, GupsOptions, SparseOptions};
 
 fn gups(mib: u64, ms: u64) -> Placed {
     Placed::new(Spec::Gups(GupsOptions {
@@ -89,6 +89,49 @@ fn an_end_ends_it_and_memory_that_does_not_fit_kills_the_program_that_wanted_it(
 }
 
 #[test]
+fn a_program_begins_after_another_is_over() {
+    let mut two = scenario("base", vec![gups(64, 100), gups(32, 100)]);
+    two.programs[0].after = Some(1);
+    two.programs[0].starts = Duration::from_millis(30);
+    let outcome = run(&two);
+    let [first, second] = [&outcome.programs[0], &outcome.programs[1]];
+    assert_eq!(first.start_ns, second.end_ns + 30_000_000);
+    assert!(first.counted_before.pgfault >= 8192 && second.counted_before.pgfault == 0);
+    assert!(first.done && second.done);
+}
+
+#[test]
+fn a_program_takes_memory_where_it_runs() {
+    let mut two = scenario("base", vec![gups(64, 10)]);
+    two.machine.nodes = 2;
+    for node in 0..2 {
+        two.programs[0].node = node;
+        let zones = run(&two).zones;
+        let free = |node| -> u64 {
+            let of_node = zones.iter().filter(|zone| zone.node == node);
+            of_node.map(|zone| zone.free_pages + zone.listed_pages).sum()
+        };
+        assert!(free(1 - node) >= free(node) + 16_000, "{} {}", free(0), free(1));
+    }
+}
+
+#[test]
+fn a_long_run_keeps_a_bounded_number_of_samples() {
+    let sleeps = Placed::new(Spec::Sparse(SparseOptions {
+        mib: 16,
+        time_ns: Some(12_000_000_000),
+        ..SparseOptions::default()
+    }));
+    let mut long = scenario("base", vec![sleeps]);
+    long.every = Duration::from_millis(1);
+    let samples = run(&long).samples;
+    assert!((512..=1025).contains(&samples.len()), "{}", samples.len());
+    let steps: Vec<u64> = samples.windows(2).map(|s| s[1].at_ns - s[0].at_ns).collect();
+    let (_, but_last) = steps.split_last().unwrap();
+    assert!(but_last.iter().all(|step| *step == 16_000_000), "{:?}", &steps[..9]);
+}
+
+#[test]
 fn what_is_wrong_is_named() {
     for (text, why) in [
         ("{", "line 1"),
@@ -112,6 +155,26 @@ fn what_is_wrong_is_named() {
             "program 1 (chunks)",
         ),
         (r#"{"interval": "often"}"#, "'often'"),
+        (
+            r#"{"interval": "1us", "programs": [{"run": {"program": "gups"}}]}"#,
+            "interval: 1us is less than 1ms",
+        ),
+        (
+            r#"{"programs": [{"run": {"program": "gups"}, "after": 1}]}"#,
+            "program 1 waits for one that there is not",
+        ),
+        (
+            r#"{"cpu_budget": "0%", "programs": [{"run": {"program": "gups"}}]}"#,
+            "cpu_budget: a budget of nothing",
+        ),
+        (
+            r#"{"machine": {"swap": "2T"}, "programs": [{"run": {"program": "gups"}}]}"#,
+            "machine.swap: 2048G is more than 1T",
+        ),
+        (
+            r#"{"machine": {"memory": "1G"}, "programs": [{"run": {"program": "gups", "mib": 4096}}]}"#,
+            "program 1 (gups): it wants 4294967296 bytes",
+        ),
     ] {
         let error = Scenario::from_json(text).unwrap_err().to_string();
         assert!(error.contains(why), "{text}: {error}");

@@ -56,14 +56,18 @@ pub struct Space {
     pub name: String,
     /// When it was made, in ns of the machine's clock.
     pub started_ns: u64,
+    /// The NUMA node of the processor that it runs on: its memory comes from there first.
+    pub node: u8,
     /// Its own clock, in ps: one processor runs it.
     pub clock_ps: u64,
     /// The page of its last access.
     pub last_page: Page,
-    /// Someone holds its mmap lock until then: faults and system calls wait.
+    /// Someone holds its mmap lock from then …
+    pub locked_from_ps: u64,
+    /// … until then: faults and system calls wait.
     pub locked_until_ps: u64,
-    /// Its page at this region is under work until then: accesses wait.
-    pub blocked: Option<(Region, u64)>,
+    /// Its page at this region is under work from the first to the second moment: accesses wait.
+    pub blocked: Option<(Region, u64, u64)>,
     /// `prctl(PR_SET_THP_DISABLE)`.
     pub thp_disabled: bool,
     /// It was killed for want of memory.
@@ -84,8 +88,10 @@ impl Space {
             id,
             name: name.to_string(),
             started_ns: now_ps / 1000,
+            node: 0,
             clock_ps: now_ps,
             last_page: Page(u64::MAX),
+            locked_from_ps: 0,
             locked_until_ps: 0,
             blocked: None,
             thp_disabled: false,
@@ -93,6 +99,14 @@ impl Space {
             vmas: Vmas::default(),
             tables: Tables::default(),
             counts: SpaceCounts::default(),
+        }
+    }
+
+    /// Waits for its mmap lock, if someone holds it.
+    pub fn wait_for_lock(&mut self) {
+        if (self.locked_from_ps..self.locked_until_ps).contains(&self.clock_ps) {
+            self.counts.stall_ns += (self.locked_until_ps - self.clock_ps) / 1000;
+            self.clock_ps = self.locked_until_ps;
         }
     }
 

@@ -163,6 +163,20 @@ impl Huge {
         }
     }
 
+    /// The hot path: notes an access to a base page, if it needs no fault.
+    #[inline]
+    pub fn touch(&mut self, index: usize, write: bool) -> bool {
+        if write {
+            if self.protected {
+                return false;
+            }
+            self.dirty = true;
+            self.set(index, true);
+        }
+        self.accessed = true;
+        true
+    }
+
     /// Base pages that hold something.
     #[must_use]
     pub fn held(&self) -> u32 {

@@ -6,6 +6,8 @@
 use mega_core::observe::Region;
 
 use super::{Huge, Table};
+use crate::tlb::PageSize;
+use crate::unit::Page;
 
 const PER_GB: u64 = 512;
 const HUGE: u32 = 1 << 31;
@@ -52,6 +54,22 @@ impl Tables {
             None | Some(&NONE) => Entry::None,
             Some(&code) if code & HUGE != 0 => Entry::Huge(code & !HUGE),
             Some(&code) => Entry::Table(code - 1),
+        }
+    }
+
+    /// An access: sets the accessed bit, and for a store the dirty one. The size of the page; none, and nothing is set, where it needs a fault.
+    #[inline]
+    pub fn touch(&mut self, page: Page, write: bool) -> Option<PageSize> {
+        match self.get(page.region()) {
+            Entry::None => None,
+            Entry::Table(at) => {
+                let pte = &mut self.table_mut(at).ptes[page.index()];
+                pte.touch(write).then_some(PageSize::Base)
+            }
+            Entry::Huge(at) => {
+                let huge = self.huge_mut(at);
+                huge.touch(page.index(), write).then_some(PageSize::Huge)
+            }
         }
     }
 

@@ -2,33 +2,31 @@
 
 /// No entry.
 const NONE: u8 = u8::MAX;
+/// Places of the index for each entry: so many that two tags seldom want the same one, for what a wrong guess costs the host is far more than a few KB.
+const SPARSE: usize = 32;
 
 /// A fully associative store of up to 128 tags.
 #[derive(Debug, Clone)]
 pub struct Full {
-    /// Entry of a tag, by hash with linear probing; at most a quarter full, so a probe is nearly always the only one.
+    /// Entry of a tag, by hash with linear probing.
     index: Box<[u8]>,
     /// Shift that turns a hash into a place of the index.
     shift: u32,
     tags: Box<[u64]>,
-    /// The entry used just before and just after this one.
+    /// The entry used just before and just after this one: a ring, closed by one more that is no entry, between the newest and the oldest.
     older: Box<[u8]>,
     newer: Box<[u8]>,
-    newest: u8,
-    oldest: u8,
 }
 
 impl Full {
     pub(super) fn new(entries: usize) -> Self {
-        let places = (entries * 4).next_power_of_two();
+        let places = (entries * SPARSE).next_power_of_two();
         let mut full = Self {
             index: vec![NONE; places].into(),
             shift: 64 - places.trailing_zeros(),
             tags: vec![0; entries].into(),
-            older: vec![NONE; entries].into(),
-            newer: vec![NONE; entries].into(),
-            newest: NONE,
-            oldest: NONE,
+            older: vec![entries as u8; entries + 1].into(),
+            newer: vec![entries as u8; entries + 1].into(),
         };
         for entry in 0..entries as u8 {
             full.link_newest(entry);
@@ -36,23 +34,29 @@ impl Full {
         full
     }
 
+    /// What closes the ring: older than the oldest and newer than the newest.
+    #[inline]
+    fn end(&self) -> u8 {
+        self.tags.len() as u8
+    }
+
     #[inline]
     fn place(&self, tag: u64) -> usize {
         (tag.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> self.shift) as usize
     }
 
-    /// The place in the index of a tag that is there.
+    /// The place in the index of a tag, or where it would go; and whether it is there.
     #[inline]
-    fn find(&self, tag: u64) -> Option<usize> {
+    fn find(&self, tag: u64) -> (usize, bool) {
         let mask = self.index.len() - 1;
         let mut place = self.place(tag);
         loop {
             let entry = self.index[place];
             if entry == NONE {
-                return None;
+                return (place, false);
             }
             if self.tags[usize::from(entry)] == tag {
-                return Some(place);
+                return (place, true);
             }
             place = (place + 1) & mask;
         }
@@ -61,68 +65,65 @@ impl Full {
     #[inline]
     fn unlink(&mut self, entry: u8) {
         let (older, newer) = (self.older[usize::from(entry)], self.newer[usize::from(entry)]);
-        match newer {
-            NONE => self.newest = older,
-            newer => self.older[usize::from(newer)] = older,
-        }
-        match older {
-            NONE => self.oldest = newer,
-            older => self.newer[usize::from(older)] = newer,
-        }
+        self.older[usize::from(newer)] = older;
+        self.newer[usize::from(older)] = newer;
+    }
+
+    /// Links an entry in between `newer` and the one before it.
+    #[inline]
+    fn link_below(&mut self, entry: u8, newer: u8) {
+        let older = self.older[usize::from(newer)];
+        self.older[usize::from(entry)] = older;
+        self.newer[usize::from(entry)] = newer;
+        self.newer[usize::from(older)] = entry;
+        self.older[usize::from(newer)] = entry;
     }
 
     #[inline]
     fn link_newest(&mut self, entry: u8) {
-        self.older[usize::from(entry)] = self.newest;
-        self.newer[usize::from(entry)] = NONE;
-        match self.newest {
-            NONE => self.oldest = entry,
-            newest => self.newer[usize::from(newest)] = entry,
-        }
-        self.newest = entry;
+        self.link_below(entry, self.end());
     }
 
     fn link_oldest(&mut self, entry: u8) {
-        self.newer[usize::from(entry)] = self.oldest;
-        self.older[usize::from(entry)] = NONE;
-        match self.oldest {
-            NONE => self.newest = entry,
-            oldest => self.older[usize::from(oldest)] = entry,
-        }
-        self.oldest = entry;
+        self.link_below(entry, self.newer[usize::from(self.end())]);
     }
 
     #[inline]
     pub(super) fn access(&mut self, tag: u64) -> bool {
-        if let Some(place) = self.find(tag) {
-            let entry = self.index[place];
-            if entry != self.newest {
-                self.unlink(entry);
-                self.link_newest(entry);
-            }
-            return true;
-        }
-        let entry = self.oldest;
-        let old = self.tags[usize::from(entry)];
-        if old != 0 {
-            self.forget(old);
-        }
-        self.tags[usize::from(entry)] = tag;
-        let mask = self.index.len() - 1;
-        let mut place = self.place(tag);
-        while self.index[place] != NONE {
-            place = (place + 1) & mask;
-        }
-        self.index[place] = entry;
+        let (place, hit) = self.find(tag);
+        let entry = if hit {
+            self.index[place]
+        } else {
+            self.replace_oldest(tag)
+        };
         self.unlink(entry);
         self.link_newest(entry);
-        false
+        hit
     }
 
-    /// Takes a tag out of the index; what a later probe would not find any more moves up.
-    fn forget(&mut self, tag: u64) {
-        let Some(mut hole) = self.find(tag) else { return };
+    /// Puts a tag in the place of the one that was used longest ago; returns its entry.
+    #[inline]
+    fn replace_oldest(&mut self, tag: u64) -> u8 {
+        let entry = self.newer[usize::from(self.end())];
+        let old = std::mem::replace(&mut self.tags[usize::from(entry)], 0);
+        if old != 0 {
+            self.forget(old, entry);
+        }
+        // Forgetting may have moved what is at the place where it would have gone.
+        let (place, _) = self.find(tag);
+        self.index[place] = entry;
+        self.tags[usize::from(entry)] = tag;
+        entry
+    }
+
+    /// Takes a tag, which was this entry's, out of the index; what a later probe would not find any more moves up.
+    #[inline]
+    fn forget(&mut self, tag: u64, entry: u8) {
         let mask = self.index.len() - 1;
+        let mut hole = self.place(tag);
+        while self.index[hole] != entry {
+            hole = (hole + 1) & mask;
+        }
         let mut next = (hole + 1) & mask;
         loop {
             let entry = self.index[next];
@@ -141,9 +142,10 @@ impl Full {
     }
 
     pub(super) fn remove(&mut self, tag: u64) {
-        if let Some(place) = self.find(tag) {
+        let (place, there) = self.find(tag);
+        if there {
             let entry = self.index[place];
-            self.forget(tag);
+            self.forget(tag, entry);
             self.tags[usize::from(entry)] = 0;
             self.unlink(entry);
             self.link_oldest(entry);

@@ -10,9 +10,9 @@ pub const LINE_BYTES: u64 = 64;
 /// Ways of a set: eight tags of 16 bits in one integer.
 const WAYS: usize = 8;
 /// A one in every 16-bit field.
-const ONES: u64 = 0x0001_0001_0001_0001;
+const ONES: u128 = 0x0001_0001_0001_0001_0001_0001_0001_0001;
 /// The highest bit of every 16-bit field.
-const HIGHS: u128 = (ONES as u128) << 15 | (ONES as u128) << 79;
+const HIGHS: u128 = ONES << 15;
 
 /// One level: a set's tags in the order of use, the last used in the low bits; 0 is empty.
 #[derive(Debug, Clone)]
@@ -20,6 +20,12 @@ struct Level {
     sets: Box<[u128]>,
     mask: u64,
     cycles: u32,
+}
+
+/// Never 0, which is an empty place.
+#[inline]
+fn tag_of(hash: u64) -> u16 {
+    (hash >> 48) as u16 | 1
 }
 
 impl Level {
@@ -32,22 +38,33 @@ impl Level {
         }
     }
 
-    /// Whether the line is here; it is now, and the last used.
+    /// Whether the line is here; it is now, and the last used. The same instructions either way: see [`order`](super::order), whose trick this is.
     #[inline]
-    fn access(&mut self, hash: u64, tag: u16) -> bool {
+    fn access(&mut self, hash: u64) -> bool {
         let set = &mut self.sets[(hash & self.mask) as usize];
         let old = *set;
-        let low = u64::from(tag) * ONES;
-        let x = old ^ (u128::from(low) | u128::from(low) << 64);
+        let tag = tag_of(hash);
+        let half = u64::from(tag) * (ONES as u64);
+        let x = old ^ (u128::from(half) | u128::from(half) << 64);
         // The lowest field that is zero, exactly: a borrow can only mark fields above it wrongly.
-        let ones = u128::from(ONES) | u128::from(ONES) << 64;
-        let zero = x.wrapping_sub(ones) & !x & HIGHS;
-        let hit = zero != 0;
-        let at = if hit { zero.trailing_zeros() - 15 } else { 112 };
-        let below = (1u128 << at) - 1;
-        let kept = old & !(below | 0xFFFF << at);
-        *set = kept | (old & below) << 16 | u128::from(tag);
-        hit
+        let mark = x.wrapping_sub(ONES) & !x & HIGHS;
+        // That field and all below it; all there are, if there is none.
+        let upto = mark ^ mark.wrapping_sub(1);
+        *set = (old & !upto) | ((old << 16) & upto) | u128::from(tag);
+        mark != 0
+    }
+
+    /// The same for several lines; leaves those that are not here at the front, in their order, and returns how many.
+    #[inline]
+    fn filter(&mut self, hashes: &mut [u64]) -> usize {
+        let mut missed = 0;
+        for i in 0..hashes.len() {
+            let hash = hashes[i];
+            let hit = self.access(hash);
+            hashes[missed] = hash;
+            missed += usize::from(!hit);
+        }
+        missed
     }
 }
 
@@ -76,13 +93,28 @@ impl Lines {
     #[inline]
     pub(super) fn read(&mut self, key: u64) -> u32 {
         let hash = mix(key);
-        let tag = (hash >> 48) as u16 | 1;
         for level in &mut self.levels {
-            if level.access(hash, tag) {
+            if level.access(hash) {
                 return level.cycles;
             }
         }
         self.memory_cycles
+    }
+
+    /// Reads these lines one after the other; what that takes in cycles, all together. A level of cache knows only what the level before did not have,
+    /// so one level after the other comes to the same. The keys are lost.
+    pub(super) fn read_all(&mut self, keys: &mut [u64]) -> u64 {
+        for key in keys.iter_mut() {
+            *key = mix(*key);
+        }
+        let mut cycles = 0;
+        let mut left = keys.len();
+        for level in &mut self.levels {
+            let missed = level.filter(&mut keys[..left]);
+            cycles += (left - missed) as u64 * u64::from(level.cycles);
+            left = missed;
+        }
+        cycles + left as u64 * u64::from(self.memory_cycles)
     }
 
     /// Nothing of the page tables is in any cache.
@@ -116,8 +148,10 @@ mod tests {
         #[test]
         fn lines_are_where_a_naive_cache_has_them(keys in prop::collection::vec(1u64..400, 1..3000)) {
             let mut lines = Lines::new([(16, 4), (64, 14), (128, 50)], 200);
+            let mut at_once = lines.clone();
+            let mut sum = 0;
             let mut naive: [Vec<Vec<u64>>; 3] = [vec![vec![]; 2], vec![vec![]; 8], vec![vec![]; 16]];
-            for key in keys {
+            for &key in &keys {
                 let mut expected = 200;
                 for (level, cycles) in [4, 14, 50].into_iter().enumerate() {
                     let sets = naive[level].len() as u64;
@@ -135,6 +169,13 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(lines.read(key), expected);
+                sum += u64::from(expected);
+            }
+            let mut keys = keys;
+            let cycles: u64 = keys.chunks_mut(37).map(|keys| at_once.read_all(keys)).sum();
+            prop_assert_eq!(cycles, sum);
+            for (one, other) in lines.levels.iter().zip(&at_once.levels) {
+                prop_assert_eq!(&one.sets, &other.sets);
             }
         }
     }

@@ -8,7 +8,8 @@
 //!
 //! | file | subject |
 //! | --- | --- |
-//! | [`store`], `full` | one set-associative or fully associative array of tags |
+//! | [`batch`] | many accesses at once |
+//! | [`store`], `full`, [`order`] | one set-associative or fully associative array of tags; the order of use in a set |
 //! | [`lines`] | where page-table lines are |
 //! | [`walk`] | walks in one and two dimensions |
 //! | [`preset`], [`presets`] | processors as data, with the source of each figure |
@@ -19,8 +20,10 @@
 //! tables are keyed by virtual address: where the page-table pages themselves lie does not matter but for the set.
 //! Any flush drops the page-walk cache entries of the whole space, as INVLPG does (Intel SDM vol. 3A, 4.10.4.1; AMD without EFER.TCE).
 
+pub mod batch;
 mod full;
 pub mod lines;
+pub mod order;
 pub mod predict;
 pub mod preset;
 pub mod presets;
@@ -29,14 +32,16 @@ pub mod store;
 mod tests;
 pub mod walk;
 
+pub use batch::Access;
 pub use preset::{CacheLevel, Nested, Preset, PresetError, Slot};
 pub use presets::{find, names, PRESETS};
 pub use store::{Geometry, Replacement};
 
+use batch::Batch;
 use lines::Lines;
 use serde::{Deserialize, Serialize};
 use store::Store;
-use walk::Walker;
+use walk::{AtOnce, Walker};
 
 /// The size of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -148,6 +153,7 @@ pub struct Tlb {
     l2_cycles: u32,
     walker: Walker,
     lines: Lines,
+    batch: Box<Batch>,
     counts: Counts,
     preset: Preset,
 }
@@ -174,6 +180,7 @@ impl Tlb {
             l2_cycles: preset.l2_cycles,
             walker: Walker::new(preset),
             lines: Lines::new(preset.line_levels(), preset.memory_cycles),
+            batch: Box::new(Batch::new(preset)),
             counts: Counts::default(),
             preset: *preset,
         }
@@ -243,13 +250,17 @@ impl Tlb {
             None => false,
         };
         if !hit {
-            let walk = self
-                .walker
-                .walk(&mut self.stores, &mut self.lines, space, context.walk, address, size);
+            let from = self.walker.start(&mut self.stores, context.walk, address, size);
+            let mut reader = AtOnce {
+                lines: &mut self.lines,
+                cycles: self.walker.cycles(),
+            };
+            let references = self.walker.walk(&mut reader, space, address, size, from);
+            let walk_cycles = reader.cycles;
             self.counts.walks[size.level() as usize] += 1;
-            self.counts.references += u64::from(walk.references);
-            self.counts.walk_cycles += u64::from(walk.cycles);
-            cycles += walk.cycles;
+            self.counts.references += u64::from(references);
+            self.counts.walk_cycles += u64::from(walk_cycles);
+            cycles += walk_cycles;
         }
         self.counts.cycles += u64::from(cycles);
         cycles

@@ -148,6 +148,19 @@ impl Preset {
         cycles.saturating_mul(1000) / self.mhz as u64
     }
 
+    /// The most that one translation can take, in cycles.
+    #[must_use]
+    pub fn most_cycles(&self) -> u64 {
+        let guest = u64::from(self.levels);
+        let references = self.nested.map_or(guest, |nested| {
+            let host = u64::from(nested.levels);
+            guest * (host + 1) + host
+        });
+        let line = self.caches.map(|cache| cache.cycles).into_iter().max();
+        let line = u64::from(self.memory_cycles.max(line.unwrap_or(0)));
+        u64::from(self.l2_cycles) + u64::from(self.walk_cycles) + references * line
+    }
+
     /// Lines of page tables that each cache has room for.
     pub(super) fn line_levels(&self) -> [(u64, u32); 3] {
         self.caches.map(|c| {

@@ -1,11 +1,12 @@
 //! One structure that holds translations: set-associative or fully associative, true LRU or tree pseudo-LRU.
 //!
 //! A look-up and the insertion after a miss are one operation, [`Store::access`]. No heap, no hashing of std and no division: sets are a power
-//! of two, each way has a one-byte print, and eight prints are compared at a time; the order of use of a set is one integer of 4-bit (up to 16
-//! ways) or 5-bit fields (up to 24), most recent first. More than 24 ways in one set is a fully associative store: a small open-addressed
-//! index and a linked list.
+//! of two, each way has a one-byte print, and eight prints are compared at a time; the order of use of a set is one integer
+//! ([`order`](super::order)). Whether it hit or missed, the same instructions run: the host cannot guess which it will be, and a wrong guess
+//! costs it more than the whole look-up. More than 24 ways in one set is a fully associative store: a small open-addressed index and a linked list.
 
 use super::full::Full;
+use super::order::{touch_tree, tree_victim, Order};
 
 /// How a set chooses what it gives up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,6 +118,14 @@ pub enum Store {
     Full(Full),
 }
 
+/// What [`Store::access_all`] is asked, and who is told.
+pub(super) trait Questions {
+    /// The number and the tag of the nth question.
+    fn number_and_tag(&self, nth: usize) -> (u64, u64);
+    /// Whether it was there.
+    fn answer(&mut self, nth: usize, hit: bool);
+}
+
 impl Store {
     /// An empty store. The geometry has been checked.
     pub(super) fn new(geometry: &Geometry) -> Self {
@@ -142,6 +151,22 @@ impl Store {
         }
     }
 
+    /// The same for many tags in their order. What kind of store this is, is asked only once.
+    #[inline]
+    pub(super) fn access_all(&mut self, n: usize, ways: u32, questions: &mut impl Questions) {
+        match self {
+            Self::Small(sets) => sets.access_all(n, ways, questions),
+            Self::Narrow(sets) => sets.access_all(n, ways, questions),
+            Self::Wide(sets) => sets.access_all(n, ways, questions),
+            Self::Full(full) => {
+                for nth in 0..n {
+                    let hit = full.access(questions.number_and_tag(nth).1);
+                    questions.answer(nth, hit);
+                }
+            }
+        }
+    }
+
     /// Takes `tag` out, if it is there.
     pub(super) fn remove(&mut self, number: u64, tag: u64) {
         match self {
@@ -163,121 +188,25 @@ impl Store {
     }
 }
 
-/// The order of use of a set's ways in one integer: the first field is the way used last.
-pub trait Order: Copy + std::fmt::Debug {
-    /// Ways 0, 1, 2, … in this order.
-    fn identity(ways: u32) -> Self;
-    /// The way at a place of the order.
-    fn at(self, place: u32) -> u32;
-    /// The order after `way` was used.
-    fn touch(self, way: u32) -> Self;
-    /// The order with `way` as the next to go.
-    fn drop_to_end(self, way: u32, ways: u32) -> Self;
-    /// Its low 32 bits, which pseudo-LRU uses as its tree.
-    fn tree(self) -> u32;
-    /// A tree as an order.
-    fn from_tree(tree: u32) -> Self;
-}
-
-macro_rules! order {
-    ($int:ty, $bits:literal) => {
-        impl Order for $int {
-            fn identity(ways: u32) -> Self {
-                let mut order = <$int>::MAX;
-                for way in (0..ways).rev() {
-                    order = (order << $bits) | <$int>::from(way);
-                }
-                order
-            }
-
-            #[inline]
-            fn at(self, place: u32) -> u32 {
-                ((self >> (place * $bits)) & ((1 << $bits) - 1)) as u32
-            }
-
-            #[inline]
-            fn touch(self, way: u32) -> Self {
-                let field: $int = (1 << $bits) - 1;
-                let at = place_of!(self, way, $int, $bits);
-                let below = ((1 as $int) << at) - 1;
-                let here = field << at;
-                (self & !(below | here)) | ((self & below) << $bits) | <$int>::from(way)
-            }
-
-            fn drop_to_end(self, way: u32, ways: u32) -> Self {
-                let field: $int = (1 << $bits) - 1;
-                let at = place_of!(self, way, $int, $bits);
-                let end = (ways - 1) * $bits;
-                if at == end {
-                    return self;
-                }
-                let below = ((1 as $int) << at) - 1;
-                let moved = (((1 as $int) << end) - 1) & !below;
-                let beyond = !(below | moved | (field << end));
-                (self & beyond) | (self & below) | ((self >> $bits) & moved) | (<$int>::from(way) << end)
-            }
-
-            #[inline]
-            fn tree(self) -> u32 {
-                self as u32
-            }
-
-            #[inline]
-            fn from_tree(tree: u32) -> Self {
-                <$int>::from(tree)
-            }
-        }
-    };
-}
-
-/// Bit position of the field that holds `way`: the lowest zero field of `order ^ way in every field`, which the usual borrow trick finds exactly.
-macro_rules! place_of {
-    ($order:expr, $way:expr, $int:ty, $bits:literal) => {{
-        let ones: $int = ones!($int, $bits);
-        let x = $order ^ (ones * <$int>::from($way));
-        let zero = x.wrapping_sub(ones) & !x & (ones << ($bits - 1));
-        zero.trailing_zeros() - ($bits - 1)
-    }};
-}
-
-/// A one in every whole field.
-macro_rules! ones {
-    ($int:ty, $bits:literal) => {{
-        const ONES: $int = {
-            let mut ones: $int = 0;
-            let mut at = 0;
-            while at + $bits <= <$int>::BITS {
-                ones |= 1 << at;
-                at += $bits;
-            }
-            ones
-        };
-        ONES
-    }};
-}
-
-order!(u64, 4);
-order!(u128, 5);
-
-/// One set: prints and order beside each other, so that a miss reads nothing else.
+/// One set, all in one piece: prints, order and tags.
 #[derive(Debug, Clone, Copy)]
 struct Set<O, const WORDS: usize> {
     /// A byte per way, eight to a word.
     prints: [u64; WORDS],
     order: O,
+    tags: [[u64; 8]; WORDS],
 }
 
 /// A set-associative store of up to 8 · `WORDS` ways.
 #[derive(Debug, Clone)]
 pub struct Sets<O, const WORDS: usize> {
     geometry: Geometry,
-    /// Words of prints in use: one per eight ways.
-    words: usize,
     mask: u64,
     fold: u32,
+    /// A bit for each way.
+    all: u32,
     plru: bool,
     sets: Box<[Set<O, WORDS>]>,
-    tags: Box<[[[u64; 8]; WORDS]]>,
 }
 
 const LOW: u64 = 0x0101_0101_0101_0101;
@@ -290,11 +219,67 @@ fn print_of(tag: u64) -> u64 {
     print + u64::from(print == 0)
 }
 
+impl<O: Order, const WORDS: usize> Set<O, WORDS> {
+    #[inline]
+    fn tag(&self, way: u32) -> u64 {
+        // Ways come from `find` and from the order, so they are fewer than 8 · WORDS.
+        self.tags[way as usize / 8 % WORDS][way as usize % 8]
+    }
+
+    /// The way that has this tag, and true; or any way, and false.
+    #[inline]
+    fn find(&self, tag: u64, print: u64) -> (u32, bool) {
+        let wanted = print * LOW;
+        // The bits of word n are those whose number is n modulo 8. A byte above a true match can be marked wrongly; the tag decides. Ways that
+        // the geometry lacks hold no tag.
+        let mut marks = 0;
+        for (word, prints) in self.prints.iter().enumerate() {
+            let x = prints ^ wanted;
+            marks |= (x.wrapping_sub(LOW) & !x & HIGH) >> (7 - word);
+        }
+        let way_of = |marks: u64| {
+            let bit = marks.trailing_zeros();
+            bit % 8 * 8 + bit / 8
+        };
+        // Nearly always the first mark is right, or there is none: no branch depends on which. The bit set besides is above all marks; some tag,
+        // which is not the one wanted, is then looked at for nothing.
+        let way = way_of(marks | 1 << 63);
+        let others = marks & marks.wrapping_sub(1);
+        if others != 0 {
+            return self.find_among(tag, marks);
+        }
+        (way, self.tag(way) == tag)
+    }
+
+    /// The same among these marks.
+    #[cold]
+    #[inline(never)]
+    fn find_among(&self, tag: u64, mut marks: u64) -> (u32, bool) {
+        while marks != 0 {
+            let bit = marks.trailing_zeros();
+            let way = bit % 8 * 8 + bit / 8;
+            if self.tag(way) == tag {
+                return (way, true);
+            }
+            marks &= marks - 1;
+        }
+        (0, false)
+    }
+
+    #[inline]
+    fn put(&mut self, way: u32, tag: u64, print: u64) {
+        let (word, at) = (way as usize / 8 % WORDS, way % 8);
+        let prints = &mut self.prints[word];
+        *prints = (*prints & !(0xFF << (at * 8))) | (print << (at * 8));
+        self.tags[word][at as usize] = tag;
+    }
+}
+
 impl<O: Order, const WORDS: usize> Sets<O, WORDS> {
     fn new(geometry: &Geometry) -> Self {
-        let (sets, ways) = (geometry.sets() as usize, geometry.ways as usize);
         let mask = u64::from(geometry.sets() - 1);
-        let plru = geometry.replacement == Replacement::TreePlru && ways.is_power_of_two() && ways > 1;
+        let plru =
+            geometry.replacement == Replacement::TreePlru && geometry.ways.is_power_of_two() && geometry.ways > 1;
         let empty = Set {
             prints: [0; WORDS],
             order: if plru {
@@ -302,15 +287,15 @@ impl<O: Order, const WORDS: usize> Sets<O, WORDS> {
             } else {
                 O::identity(geometry.ways)
             },
+            tags: [[0; 8]; WORDS],
         };
         Self {
             geometry: *geometry,
-            words: ways.div_ceil(8).min(WORDS),
             mask,
             fold: if geometry.folded { mask.count_ones() } else { 63 },
+            all: (1 << geometry.ways) - 1,
             plru,
-            sets: vec![empty; sets].into(),
-            tags: vec![[[0; 8]; WORDS]; sets].into(),
+            sets: vec![empty; geometry.sets() as usize].into(),
         }
     }
 
@@ -320,52 +305,31 @@ impl<O: Order, const WORDS: usize> Sets<O, WORDS> {
     }
 
     #[inline]
-    fn find(&self, set: usize, tag: u64, print: u64) -> Option<u32> {
-        let wanted = print * LOW;
-        let (prints, tags) = (&self.sets[set].prints, &self.tags[set]);
-        for word in 0..self.words {
-            let x = prints[word] ^ wanted;
-            // A byte above a true match can be marked wrongly; the tag decides. Ways that the geometry lacks hold no tag.
-            let mut marks = x.wrapping_sub(LOW) & !x & HIGH;
-            while marks != 0 {
-                let at = marks.trailing_zeros() / 8;
-                if tags[word][at as usize & 7] == tag {
-                    return Some(word as u32 * 8 + at);
-                }
-                marks &= marks - 1;
-            }
-        }
-        None
-    }
-
-    #[inline]
-    fn put(&mut self, set: usize, way: u32, tag: u64, print: u64) {
-        let (word, at) = (way as usize / 8, way % 8);
-        let prints = &mut self.sets[set].prints[word];
-        *prints = (*prints & !(0xFF << (at * 8))) | (print << (at * 8));
-        self.tags[set][word][at as usize] = tag;
-    }
-
-    #[inline]
     fn access(&mut self, number: u64, tag: u64, ways: u32) -> bool {
         let set = self.set_of(number);
         let print = print_of(tag);
-        let found = self.find(set, tag, print);
-        let way = match found {
-            Some(way) => way,
-            None => {
-                let way = self.victim(set, ways);
-                self.put(set, way, tag, print);
-                way
-            }
-        };
-        let order = &mut self.sets[set].order;
-        *order = if self.plru {
-            O::from_tree(touch_tree(order.tree(), way, self.geometry.ways))
+        let ways_of_set = self.geometry.ways;
+        let (found, hit) = self.sets[set].find(tag, print);
+        let victim = self.victim(set, ways);
+        let set = &mut self.sets[set];
+        let way = if hit { found } else { victim };
+        // Of a hit, this writes what is there already.
+        set.put(way, tag, print);
+        set.order = if self.plru {
+            O::from_tree(touch_tree(set.order.tree(), way, ways_of_set))
         } else {
-            order.touch(way)
+            set.order.touch(way)
         };
-        found.is_some()
+        hit
+    }
+
+    #[inline]
+    fn access_all(&mut self, n: usize, ways: u32, questions: &mut impl Questions) {
+        for nth in 0..n {
+            let (number, tag) = questions.number_and_tag(nth);
+            let hit = self.access(number, tag, ways);
+            questions.answer(nth, hit);
+        }
     }
 
     /// The way to give up. With a mask that allows none of the ways, way 0 (a preset's masks are checked).
@@ -375,22 +339,25 @@ impl<O: Order, const WORDS: usize> Sets<O, WORDS> {
         if self.plru {
             return tree_victim(order.tree(), self.geometry.ways);
         }
-        for place in (0..self.geometry.ways).rev() {
-            let way = order.at(place);
-            if ways >> way & 1 != 0 {
-                return way;
-            }
+        if ways & self.all == self.all {
+            return order.at(self.geometry.ways - 1);
         }
-        0
+        (0..self.geometry.ways)
+            .rev()
+            .map(|place| order.at(place))
+            .find(|way| ways >> way & 1 != 0)
+            .unwrap_or(0)
     }
 
     fn remove(&mut self, number: u64, tag: u64) {
+        let (plru, ways) = (self.plru, self.geometry.ways);
         let set = self.set_of(number);
-        if let Some(way) = self.find(set, tag, print_of(tag)) {
-            self.put(set, way, 0, 0);
-            if !self.plru {
-                let order = &mut self.sets[set].order;
-                *order = order.drop_to_end(way, self.geometry.ways);
+        let set = &mut self.sets[set];
+        let (way, there) = set.find(tag, print_of(tag));
+        if there {
+            set.put(way, 0, 0);
+            if !plru {
+                set.order = set.order.drop_to_end(way, ways);
             }
         }
     }
@@ -398,31 +365,6 @@ impl<O: Order, const WORDS: usize> Sets<O, WORDS> {
     fn clear(&mut self) {
         *self = Self::new(&self.geometry);
     }
-}
-
-/// The tree after `way` was used: each node on its path points to the other half. Node 1 is the root, the children of n are 2n and 2n+1; a set bit
-/// points to the upper half.
-#[inline]
-fn touch_tree(mut tree: u32, way: u32, ways: u32) -> u32 {
-    let mut node = 1;
-    let mut half = ways >> 1;
-    while half != 0 {
-        let upper = u32::from(way & half != 0);
-        tree = (tree & !(1 << node)) | ((1 - upper) << node);
-        node = node * 2 + upper;
-        half >>= 1;
-    }
-    tree
-}
-
-/// The way that the tree points to.
-#[inline]
-fn tree_victim(tree: u32, ways: u32) -> u32 {
-    let mut node = 1;
-    while node < ways {
-        node = node * 2 + (tree >> node & 1);
-    }
-    node - ways
 }
 
 #[cfg(test)]

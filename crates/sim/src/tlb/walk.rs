@@ -14,14 +14,62 @@ use super::preset::Preset;
 use super::store::{Store, ALL_WAYS};
 use super::{tag, PageSize, KIND_AT};
 
-/// What a walk took.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Walk {
-    /// Cycles.
-    pub cycles: u32,
-    /// Page-table entries read, the guest's and the host's.
-    pub references: u32,
+/// Who takes the lines that a walk reads.
+pub(super) trait Reader {
+    /// The line of one entry.
+    fn one(&mut self, key: u64);
+
+    /// Those of one entry of each level from `from` down to `leaf`. No level is above `top`; `key` names the line at a level.
+    fn read(&mut self, top: u32, from: u32, leaf: u32, key: impl Fn(u32) -> u64);
 }
+
+/// Reads them at once.
+pub(super) struct AtOnce<'a> {
+    pub lines: &'a mut Lines,
+    /// What it took.
+    pub cycles: u32,
+}
+
+impl Reader for AtOnce<'_> {
+    #[inline]
+    fn one(&mut self, key: u64) {
+        self.cycles += self.lines.read(key);
+    }
+
+    #[inline]
+    fn read(&mut self, _top: u32, from: u32, leaf: u32, key: impl Fn(u32) -> u64) {
+        for level in (leaf..=from).rev() {
+            self.one(key(level));
+        }
+    }
+}
+
+/// Notes them, to be read in the same order later. There must be room.
+pub(super) struct Later<'a> {
+    pub keys: &'a mut [u64],
+    /// How many.
+    pub noted: usize,
+}
+
+impl Reader for Later<'_> {
+    #[inline]
+    fn one(&mut self, key: u64) {
+        self.keys[self.noted] = key;
+        self.noted += 1;
+    }
+
+    #[inline]
+    fn read(&mut self, top: u32, from: u32, leaf: u32, key: impl Fn(u32) -> u64) {
+        // All levels, of which only those between count: the host cannot guess where a walk starts.
+        for level in (0..=top).rev() {
+            self.keys[self.noted] = key(level);
+            self.noted += usize::from(level <= from && level >= leaf);
+        }
+    }
+}
+
+/// Most lines that [`Later`] needs room for in one walk: five levels on five, and those that do not count.
+pub(super) const MOST_LINES: usize = 6 * 5 + 5 + 5;
 
 /// The host's side of nested walks.
 #[derive(Debug, Clone)]
@@ -61,6 +109,16 @@ fn line_key(space: u16, area: u32, level: u32, entry: u64) -> u64 {
     (entry >> 3) | u64::from(level) << 42 | u64::from(area) << 45 | u64::from(space) << 48
 }
 
+/// The number and the tag of a table's entry in a page-walk cache.
+#[inline]
+pub(super) fn entry(context: u32, address: u64, level: u32) -> (u64, u64) {
+    let number = address >> shift(level);
+    (
+        number,
+        tag(context, WALK_KIND, u64::from(level) << (KIND_AT - 4) | number),
+    )
+}
+
 impl Walker {
     pub(super) fn new(preset: &Preset) -> Self {
         Self {
@@ -86,74 +144,86 @@ impl Walker {
         }
     }
 
-    /// One walk for a page of this size.
+    /// The highest level of the guest's table.
+    #[inline]
+    pub(super) fn top(&self) -> u32 {
+        self.top
+    }
+
+    /// What a walk takes besides its lines, in cycles.
+    #[inline]
+    pub(super) fn cycles(&self) -> u32 {
+        self.cycles
+    }
+
+    /// The store of the entries of a level, from 1 on.
+    #[inline]
+    pub(super) fn cache(&self, level: u32) -> Option<u8> {
+        self.caches[level as usize - 1]
+    }
+
+    /// The level at which a walk for a page of this size starts to read: below the lowest entry that is cached.
+    #[inline]
+    pub(super) fn start(&self, stores: &mut [Store], context: u32, address: u64, size: PageSize) -> u32 {
+        for level in size.level() + 1..=self.top {
+            let Some(store) = self.cache(level) else {
+                continue;
+            };
+            let (number, wanted) = entry(context, address, level);
+            // A miss puts in what the walk is about to read.
+            if stores[usize::from(store)].access(number, wanted, ALL_WAYS) {
+                return level - 1;
+            }
+        }
+        self.top
+    }
+
+    /// The rest of a walk for a page of this size, which starts at this level. Returns how many entries it reads, of guest and host.
     #[inline]
     pub(super) fn walk(
         &mut self,
-        stores: &mut [Store],
-        lines: &mut Lines,
+        reader: &mut impl Reader,
         space: u16,
-        context: u32,
         address: u64,
         size: PageSize,
-    ) -> Walk {
+        from: u32,
+    ) -> u32 {
         let leaf = size.level();
-        let mut from = self.top;
-        for level in leaf + 1..=self.top {
-            let Some(store) = self.caches[level as usize - 1] else {
-                continue;
-            };
-            let number = address >> shift(level);
-            let wanted = tag(context, WALK_KIND, u64::from(level) << (KIND_AT - 4) | number);
-            // A miss puts in what the walk is about to read.
-            if stores[usize::from(store)].access(number, wanted, ALL_WAYS) {
-                from = level - 1;
-                break;
-            }
-        }
-        let mut walk = Walk {
-            cycles: self.cycles,
-            references: 0,
-        };
+        let guest = |level| line_key(space, 0, level, address >> shift(level));
+        let mut references = from - leaf + 1;
         match &mut self.host {
-            None => {
-                for level in (leaf..=from).rev() {
-                    walk.cycles += lines.read(line_key(space, 0, level, address >> shift(level)));
-                }
-                walk.references = from - leaf + 1;
-            }
+            None => reader.read(self.top, from, leaf, guest),
             Some(host) => {
                 for level in (leaf..=from).rev() {
-                    let entry = address >> shift(level);
-                    host.translate_base(lines, space, level + 2, entry * 8, &mut walk);
-                    walk.cycles += lines.read(line_key(space, 0, level, entry));
-                    walk.references += 1;
+                    references += host.translate_base(reader, space, level + 2, (address >> shift(level)) * 8);
+                    reader.one(guest(level));
                 }
-                if leaf == 0 {
-                    host.translate_base(lines, space, 1, address, &mut walk);
+                references += if leaf == 0 {
+                    host.translate_base(reader, space, 1, address)
                 } else {
-                    host.translate(lines, space, 1, address, &mut walk);
-                }
+                    host.translate(reader, space, 1, address)
+                };
             }
         }
-        walk
+        references
     }
 }
 
 impl Host {
     /// Translates an address in a base page of the guest, wherever that lies.
     #[inline]
-    fn translate_base(&mut self, lines: &mut Lines, space: u16, area: u32, address: u64, walk: &mut Walk) {
+    fn translate_base(&mut self, reader: &mut impl Reader, space: u16, area: u32, address: u64) -> u32 {
         if self.scatter == 0 {
-            return self.translate(lines, space, area, address, walk);
+            return self.translate(reader, space, area, address);
         }
         let page = mix(address >> 12 | u64::from(area) << 45 | u64::from(space) << 48) & self.scatter;
         // Area 7 is the scattered memory of all spaces.
-        self.translate(lines, 0, 7, page << 12, walk);
+        self.translate(reader, 0, 7, page << 12)
     }
 
-    /// Translates a guest-physical address of an area, and adds what it took.
-    fn translate(&mut self, lines: &mut Lines, space: u16, area: u32, address: u64, walk: &mut Walk) {
+    /// Translates a guest-physical address of an area. Returns how many entries of the host's that reads.
+    #[inline]
+    fn translate(&mut self, reader: &mut impl Reader, space: u16, area: u32, address: u64) -> u32 {
         // All 64 bits of the key matter, and no more: a mixed key is as good as a tag.
         let wanted = |level: u32| {
             let number = address >> shift(level);
@@ -163,7 +233,7 @@ impl Host {
         if let Some(tlb) = &mut self.tlb {
             let (number, wanted) = wanted(self.page);
             if tlb.access(number, wanted, ALL_WAYS) {
-                return;
+                return 0;
             }
         }
         let mut from = self.top;
@@ -177,9 +247,9 @@ impl Host {
                 break;
             }
         }
-        for level in (self.page..=from).rev() {
-            walk.cycles += lines.read(line_key(space, area, level, address >> shift(level)));
-        }
-        walk.references += from - self.page + 1;
+        reader.read(self.top, from, self.page, |level| {
+            line_key(space, area, level, address >> shift(level))
+        });
+        from - self.page + 1
     }
 }

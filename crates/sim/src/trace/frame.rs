@@ -86,8 +86,12 @@ impl<W: Write> FrameWriter<W> {
         self.to.write_all(&stored)
     }
 
+    pub(super) fn flush(&mut self) -> std::io::Result<()> {
+        self.to.flush()
+    }
+
     pub(super) fn finish(mut self) -> std::io::Result<W> {
-        self.to.flush()?;
+        self.flush()?;
         Ok(self.to)
     }
 }

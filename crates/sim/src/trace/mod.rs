@@ -2,17 +2,19 @@
 //!
 //! ```text
 //!   Writer ─► file ─► Reader ─┐
-//!   text, Valgrind lackey ────┴─► Source ─► Replay, a Program on any Memory
-//!   Program ─► Recorder ─► Memory (and a Writer)
+//!   text, Valgrind lackey ────┴─► Source ─┬─► Replay, a Program on any Memory
+//!   Program ─► Recorder ─► Memory (and a  ├─► Scans, what a policy is shown
+//!              Writer)                    └─► export, Parquet tables
 //! ```
 //!
 //! All readers stream in bounded memory and take what they read for hostile: an error names the byte, the record and the field, or the
-//! line and the column. There is no Parquet here yet.
+//! line and the column.
 
 mod error;
 mod frame;
 mod lackey;
 mod lines;
+mod parquet;
 mod places;
 mod reader;
 #[cfg(test)]
@@ -20,16 +22,19 @@ mod reader_tests;
 mod record;
 mod recorder;
 mod replay;
+mod scans;
 mod text;
 mod varint;
 mod writer;
 
 pub use error::{TraceError, What};
 pub use lackey::LackeyReader;
+pub use parquet::{export, ExportError};
 pub use reader::Reader;
 pub use record::{Header, Kind, Record, MOST_RUN};
 pub use recorder::Recorder;
 pub use replay::{Replay, ReplayOptions};
+pub use scans::Scans;
 pub use text::{write_text, TextReader};
 pub use writer::Writer;
 

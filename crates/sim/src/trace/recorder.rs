@@ -52,6 +52,18 @@ impl<M: Memory, W: Write> Recorder<M, W> {
         self.note(&Record::Time(self.memory.now_ns()));
     }
 
+    /// Whether writing failed: what happens from then on is not recorded, and [`finish`](Self::finish) says why.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.failed.is_some()
+    }
+
+    /// Records so far.
+    #[must_use]
+    pub fn records(&self) -> u64 {
+        self.writer.records()
+    }
+
     /// Ends the trace.
     ///
     /// # Errors

@@ -203,12 +203,21 @@ impl<W: Write> Writer<W> {
         self.in_frame += 1;
         self.records += 1;
         if self.plain.len() >= FRAME {
-            self.flush()?;
+            self.end_frame()?;
         }
         Ok(())
     }
 
-    fn flush(&mut self) -> std::io::Result<()> {
+    /// Ends the frame under way and passes it on: whoever reads the file then, or after a crash, finds what was written so far.
+    ///
+    /// # Errors
+    /// When writing fails.
+    pub fn flush(&mut self) -> std::io::Result<()> {
+        self.end_frame()?;
+        self.frames.flush()
+    }
+
+    fn end_frame(&mut self) -> std::io::Result<()> {
         if self.in_frame > 0 {
             self.frames.write(FrameKind::Records, &self.plain, self.in_frame)?;
             self.plain.clear();
@@ -222,7 +231,7 @@ impl<W: Write> Writer<W> {
     /// # Errors
     /// When writing fails.
     pub fn finish(mut self) -> std::io::Result<W> {
-        self.flush()?;
+        self.end_frame()?;
         let mut end = Vec::new();
         put(&mut end, self.records);
         self.frames.write(FrameKind::End, &end, 0)?;

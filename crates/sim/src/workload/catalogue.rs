@@ -62,6 +62,9 @@ catalogue! {
     Kv "kv" KvOptions Kv,
     Btree "btree" BtreeOptions Btree,
     Graph "graph" GraphOptions PageRank,
+    Turnover "turnover" TurnoverOptions Turnover,
+    Heap "heap" HeapOptions Heap,
+    Hog "hog" HogOptions Hog,
     Redis "redis" RedisOptions Redis,
 }
 

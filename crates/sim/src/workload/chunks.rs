@@ -2,7 +2,8 @@
 
 use super::pattern::{self, chunk_visited, chunk_word};
 use super::program::{after, describe, map_area};
-use super::{pace, Memory, Program, ProgramError, Progress, Results, BATCH, MIB, PAGE};
+use super::sampled::weighed;
+use super::{pace, Batch, Memory, Program, ProgramError, Progress, Results, BATCH, MIB, PAGE};
 use rand_core::RngCore;
 use rand_pcg::Pcg64Mcg;
 use serde::{Deserialize, Serialize};
@@ -19,6 +20,8 @@ pub struct ChunksOptions {
     pub one_in: u32,
     /// Time to use them in ns.
     pub time_ns: u64,
+    /// Visits that one simulated one stands for.
+    pub weight: u64,
     /// MADV_HUGEPAGE on the chunks.
     pub advise: bool,
     /// Seed of everything random.
@@ -32,6 +35,7 @@ impl Default for ChunksOptions {
             chunk_mib: 32,
             one_in: 6,
             time_ns: 60_000_000_000,
+            weight: 1,
             advise: false,
             seed: 1,
         }
@@ -116,6 +120,8 @@ impl<M: Memory> Program<M> for Chunks {
                     }
                     let now = memory.now_ns();
                     self.results.mark(now, pages);
+                    let used = self.chunks.len().div_ceil(o.one_in.max(1) as usize) as u64;
+                    self.results.add("used_bytes", used * chunk_bytes);
                     self.results.begin("use", now);
                     let rng = pattern::rng(o.seed);
                     self.state = State::Visit {
@@ -126,16 +132,22 @@ impl<M: Memory> Program<M> for Chunks {
                 State::Visit { rng, end_ns } => {
                     let one_in = o.one_in.max(1) as usize;
                     let used = self.chunks.len().div_ceil(one_in) as u64;
-                    for _ in 0..BATCH {
-                        let random = rng.next_u64();
-                        let (chunk, index) = (chunk_visited(random, used), chunk_word(random, words));
-                        memory.update(self.chunks[chunk as usize * one_in] + index * 8);
-                    }
-                    memory.work(BATCH * pace::VISIT);
+                    let chunks = &self.chunks;
+                    weighed(memory, o.weight, |memory| {
+                        let mut batch = Batch::new(memory);
+                        for _ in 0..BATCH {
+                            let random = rng.next_u64();
+                            let (chunk, index) = (chunk_visited(random, used), chunk_word(random, words));
+                            batch.update(chunks[chunk as usize * one_in] + index * 8);
+                        }
+                        drop(batch);
+                        memory.work(BATCH * pace::VISIT);
+                    });
                     let now = memory.now_ns();
-                    self.results.operations += BATCH;
-                    self.results.mark(now, BATCH);
-                    if self.results.operations % VISITS == 0 && now >= *end_ns {
+                    let count = BATCH.saturating_mul(o.weight.max(1));
+                    self.results.operations += count;
+                    self.results.mark(now, count);
+                    if (o.weight > 1 || self.results.operations % VISITS == 0) && now >= *end_ns {
                         self.state = State::Done;
                     } else if now >= until_ns {
                         return Ok(Progress::Ran);

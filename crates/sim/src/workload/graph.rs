@@ -2,7 +2,7 @@
 
 use super::pattern::Rmat;
 use super::program::{describe, map_area};
-use super::{pace, Memory, Program, ProgramError, Progress, Results, BATCH, PAGE};
+use super::{pace, Batch, Memory, Program, ProgramError, Progress, Results, BATCH, PAGE};
 use serde::{Deserialize, Serialize};
 
 /// Options of [`PageRank`].
@@ -114,9 +114,10 @@ impl PageRank {
     }
 
     /// Steps of one kind: at most [`BATCH`] from `at` to `end`. Where to go on, or none at the end.
-    fn batch(at: u64, end: u64, mut one: impl FnMut(u64)) -> Option<u64> {
+    fn batch<M: Memory>(memory: &mut M, at: u64, end: u64, mut one: impl FnMut(&mut Batch<M>, u64)) -> Option<u64> {
         let to = (at + BATCH).min(end);
-        (at..to).for_each(&mut one);
+        let mut batch = Batch::new(memory);
+        (at..to).for_each(|i| one(&mut batch, i));
         (to < end).then_some(to)
     }
 }
@@ -136,7 +137,7 @@ impl<M: Memory> Program<M> for PageRank {
         let (offsets, sources) = (&mut self.offsets, &mut self.sources);
         loop {
             self.state = match self.state {
-                State::Count(i) => Self::batch(i, rmat.edges, |i| {
+                State::Count(i) => Self::batch(memory, i, rmat.edges, |memory, i| {
                     let (from, to) = rmat.edge(i);
                     memory.touch(a.out_degrees + from * 8, true);
                     memory.touch(a.offsets + (to + 2) * 8, true);
@@ -159,7 +160,7 @@ impl<M: Memory> Program<M> for PageRank {
                         State::Place(0)
                     }
                 }
-                State::Place(i) => Self::batch(i, rmat.edges, |i| {
+                State::Place(i) => Self::batch(memory, i, rmat.edges, |memory, i| {
                     let (from, to) = rmat.edge(i);
                     memory.update(a.offsets + (to + 1) * 8);
                     let at = offsets[to as usize + 1];
@@ -180,7 +181,7 @@ impl<M: Memory> Program<M> for PageRank {
                         State::Share(0)
                     }
                 }
-                State::Share(v) => Self::batch(v, vertices, |v| {
+                State::Share(v) => Self::batch(memory, v, vertices, |memory, v| {
                     memory.touch(a.out_degrees + v * 8, false);
                     memory.touch(a.ranks + v * 8, false);
                     memory.touch(a.shares + v * 8, true);
@@ -189,7 +190,7 @@ impl<M: Memory> Program<M> for PageRank {
                 .map_or(State::Rank(0), State::Share),
                 State::Rank(v) => {
                     let mut edges = 0;
-                    let next = Self::batch(v, vertices, |to| {
+                    let next = Self::batch(memory, v, vertices, |memory, to| {
                         memory.touch(a.offsets + to * 8, false);
                         memory.touch(a.offsets + (to + 1) * 8, false);
                         let (from, end) = (offsets[to as usize], offsets[to as usize + 1]);

@@ -1,7 +1,8 @@
 //! GUPS: random updates of a large table of 64-bit integers.
 
 use super::program::{after, describe, map_area};
-use super::{pace, pattern, Memory, Program, ProgramError, Progress, Results, BATCH, MIB, PAGE};
+use super::sampled::weighed;
+use super::{pace, pattern, Batch, Memory, Program, ProgramError, Progress, Results, BATCH, MIB, PAGE};
 use rand_pcg::Pcg64Mcg;
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +16,8 @@ pub struct GupsOptions {
     pub time_ns: u64,
     /// Updates to do, instead of a time.
     pub updates: Option<u64>,
+    /// Updates that one simulated one stands for.
+    pub weight: u64,
     /// MADV_HUGEPAGE on the table.
     pub advise: bool,
     /// Seed of everything random.
@@ -27,6 +30,7 @@ impl Default for GupsOptions {
             mib: 1024,
             time_ns: 10_000_000_000,
             updates: None,
+            weight: 1,
             advise: false,
             seed: 1,
         }
@@ -107,20 +111,24 @@ impl<M: Memory> Program<M> for Gups {
                 }
                 State::Update { rng, end_ns } => loop {
                     let done = self.results.operations;
-                    let piece = self
-                        .options
-                        .updates
-                        .map_or(PIECE, |n| n.saturating_sub(done).min(PIECE));
-                    for (index, _) in pattern::updates(rng, bytes / 8).take(piece as usize) {
-                        memory.touch(self.base + index * 8, true);
-                    }
-                    memory.work(piece * pace::UPDATE);
+                    let (base, weight) = (self.base, self.options.weight.max(1));
+                    let left = self.options.updates.map_or(u64::MAX, |n| n.saturating_sub(done));
+                    let piece = left.div_ceil(weight).min(PIECE);
+                    weighed(memory, weight, |memory| {
+                        let mut batch = Batch::new(memory);
+                        for (index, _) in pattern::updates(rng, bytes / 8).take(piece as usize) {
+                            batch.touch(base + index * 8, true);
+                        }
+                        drop(batch);
+                        memory.work(piece * pace::UPDATE);
+                    });
                     let now = memory.now_ns();
-                    self.results.operations += piece;
-                    self.results.mark(now, piece);
+                    let count = piece.saturating_mul(weight).min(left);
+                    self.results.operations += count;
+                    self.results.mark(now, count);
                     let over = match self.options.updates {
-                        Some(n) => done + piece >= n,
-                        None => (done + piece) % CHUNK == 0 && now >= *end_ns,
+                        Some(_) => count == left,
+                        None => (done + count) % CHUNK == 0 && now >= *end_ns,
                     };
                     if over {
                         self.state = State::Done;

@@ -3,7 +3,7 @@
 
 use super::pattern::{self, sparse_pages};
 use super::program::{after, check_mib, check_share, describe, map_area};
-use super::{pace, Memory, Program, ProgramError, Progress, Results, BATCH, MIB, PAGE};
+use super::{pace, Batch, Memory, Program, ProgramError, Progress, Results, BATCH, MIB, PAGE};
 use serde::{Deserialize, Serialize};
 
 /// Options of [`Sparse`].
@@ -246,13 +246,18 @@ impl<M: Memory> Program<M> for Dense {
                 }
                 DenseState::Sweep { page, start_ns } => {
                     while *page < pages {
-                        let at = self.base + *page * PAGE;
-                        memory.touch(at, false);
-                        if o.write {
-                            memory.touch(at + PAGE - 8, true);
+                        // Up to the next look at the clock.
+                        let to = (*page + 1).next_multiple_of(BATCH).min(pages);
+                        let mut batch = Batch::new(memory);
+                        for at in (*page..to).map(|page| self.base + page * PAGE) {
+                            batch.touch(at, false);
+                            if o.write {
+                                batch.touch(at + PAGE - 8, true);
+                            }
+                            batch.work(pace::VISIT);
                         }
-                        memory.work(pace::VISIT);
-                        *page += 1;
+                        drop(batch);
+                        *page = to;
                         if *page % BATCH == 0 && memory.now_ns() >= until_ns {
                             return Ok(Progress::Ran);
                         }

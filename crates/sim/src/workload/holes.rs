@@ -2,7 +2,8 @@
 
 use super::pattern::hole_goes;
 use super::program::{after, describe, map_area};
-use super::{pace, Advice, Memory, Program, ProgramError, Progress, Results, BATCH, MIB, PAGE};
+use super::sampled::weighed;
+use super::{pace, Advice, Batch, Memory, Program, ProgramError, Progress, Results, BATCH, MIB, PAGE};
 use serde::{Deserialize, Serialize};
 
 /// Options of [`Holes`].
@@ -17,6 +18,8 @@ pub struct HolesOptions {
     pub random: bool,
     /// Free by MADV_DONTNEED, not by munmap.
     pub dontneed: bool,
+    /// Chunks gone through that one simulated one stands for.
+    pub weight: u64,
     /// MADV_HUGEPAGE on the memory.
     pub advise: bool,
     /// Seed of everything random.
@@ -30,6 +33,7 @@ impl Default for HolesOptions {
             time_ns: 120_000_000_000,
             random: false,
             dontneed: false,
+            weight: 1,
             advise: false,
             seed: 1,
         }
@@ -152,14 +156,20 @@ impl<M: Memory> Program<M> for Holes {
                         self.state = State::Done;
                         continue;
                     };
-                    for page in 0..CHUNK {
-                        memory.update(self.base + (chunk * CHUNK + page) * PAGE);
-                    }
-                    memory.work(CHUNK * pace::VISIT);
+                    let first = self.base + chunk * MIB;
+                    weighed(memory, o.weight, |memory| {
+                        let mut batch = Batch::new(memory);
+                        for page in 0..CHUNK {
+                            batch.update(first + page * PAGE);
+                        }
+                        drop(batch);
+                        memory.work(CHUNK * pace::VISIT);
+                    });
                     *at = (*at + 1) % self.kept.len();
                     let now = memory.now_ns();
-                    self.results.operations += CHUNK;
-                    self.results.mark(now, CHUNK);
+                    let count = CHUNK.saturating_mul(o.weight.max(1));
+                    self.results.operations += count;
+                    self.results.mark(now, count);
                     if now >= *end_ns {
                         self.state = State::Done;
                     } else if now >= until_ns {

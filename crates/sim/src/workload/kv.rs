@@ -2,6 +2,7 @@
 
 use super::pattern::{self, mix, share_limit, Zipf};
 use super::program::{after, check_mib, check_share, describe};
+use super::sampled::weighed;
 use super::table::Table;
 use super::{pace, Latency, Memory, Program, ProgramError, Progress, Results, BATCH, MIB};
 use rand_core::RngCore;
@@ -29,6 +30,8 @@ pub struct KvOptions {
     pub keep_pages: bool,
     /// Words of a value that an operation checks.
     pub probe: u64,
+    /// Operations of the serving that one simulated one stands for.
+    pub weight: u64,
     /// MADV_HUGEPAGE on the memory.
     pub advise: bool,
     /// Seed of everything random.
@@ -46,6 +49,7 @@ impl Default for KvOptions {
             delete_share: 0.0,
             keep_pages: false,
             probe: 4,
+            weight: 1,
             advise: false,
             seed: 1,
         }
@@ -185,38 +189,41 @@ impl<M: Memory> Program<M> for Kv {
                     end_ns,
                 } => {
                     let read_limit = (o.reads * 1024.0) as u64;
-                    for _ in 0..BATCH {
-                        let random = rng.next_u64();
-                        let rank = zipf.rank(random);
-                        let start = memory.now_ns();
-                        let there = is_present(&self.present, rank);
-                        let read = random & 1023 < read_limit;
-                        let what = if !read && self.away.len() as u64 > *away {
-                            // What has been away longest comes back; there is a place for it, for as many are free as are away.
-                            if let Some(back) = self.away.pop_front() {
-                                table.add(memory, back);
-                                flip(&mut self.present, back);
-                            }
-                            "insert"
-                        } else if !read && there {
-                            table.remove(memory, rank, step);
-                            flip(&mut self.present, rank);
-                            self.away.push_back(rank);
-                            "delete"
-                        } else {
-                            if there {
-                                table.get(memory, rank, step);
+                    weighed(memory, o.weight, |memory| {
+                        for _ in 0..BATCH {
+                            let random = rng.next_u64();
+                            let rank = zipf.rank(random);
+                            let start = memory.now_ns();
+                            let there = is_present(&self.present, rank);
+                            let read = random & 1023 < read_limit;
+                            let what = if !read && self.away.len() as u64 > *away {
+                                // What has been away longest comes back; there is a place for it, for as many are free as are away.
+                                if let Some(back) = self.away.pop_front() {
+                                    table.add(memory, back);
+                                    flip(&mut self.present, back);
+                                }
+                                "insert"
+                            } else if !read && there {
+                                table.remove(memory, rank, step);
+                                flip(&mut self.present, rank);
+                                self.away.push_back(rank);
+                                "delete"
                             } else {
-                                table.look(memory, rank);
-                            }
-                            "read"
-                        };
-                        self.results.record(what, memory.now_ns() - start);
-                        memory.work(pace::ZIPF);
-                    }
+                                if there {
+                                    table.get(memory, rank, step);
+                                } else {
+                                    table.look(memory, rank);
+                                }
+                                "read"
+                            };
+                            self.results.record(what, memory.now_ns() - start);
+                            memory.work(pace::ZIPF);
+                        }
+                    });
                     let now = memory.now_ns();
-                    self.results.operations += BATCH;
-                    self.results.mark(now, BATCH);
+                    let count = BATCH.saturating_mul(o.weight.max(1));
+                    self.results.operations += count;
+                    self.results.mark(now, count);
                     if now >= *end_ns {
                         self.state = State::Done;
                     }

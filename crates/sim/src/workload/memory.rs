@@ -1,5 +1,6 @@
 //! What a program does to its memory, and a memory that only counts.
 
+use super::Access;
 use mega_core::units::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES};
 
 /// What `madvise` is asked for.
@@ -115,8 +116,33 @@ pub trait Memory {
     /// Computing without memory, in nanoseconds.
     fn work(&mut self, ns: u64);
 
+    /// These accesses one after the other. To the same effect as one by one, which is how it is done by default; the simulated machine is faster at
+    /// many than at one. Programs collect them by a [`Batch`](super::Batch).
+    #[inline]
+    fn touch_all(&mut self, accesses: &[Access]) {
+        for access in accesses {
+            access.make(self);
+        }
+    }
+
     /// The program's time in nanoseconds.
     fn now_ns(&self) -> u64;
+
+    /// Takes 2 MB of physical memory for the kernel, as a driver does (GFP_KERNEL), and keeps it. False: there is none to be had.
+    ///
+    /// # Errors
+    /// When the memory does not model it (as by default).
+    fn take_block(&mut self) -> Result<bool, MemoryError> {
+        Err(MemoryError::Unsupported("memory for a driver"))
+    }
+
+    /// Compacts all memory: a write to `/proc/sys/vm/compact_memory`.
+    ///
+    /// # Errors
+    /// When the memory does not model it (as by default).
+    fn compact(&mut self) -> Result<(), MemoryError> {
+        Err(MemoryError::Unsupported("compact_memory"))
+    }
 
     /// `fork`: `child` is the number by which its end is told.
     ///

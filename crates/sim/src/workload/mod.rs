@@ -4,7 +4,9 @@
 //!   pattern    what is drawn and in which order: pure, and shared with the lab's live workloads
 //!      │
 //!   gups touch stride chunks churn holes sizes sparse dense compute store kv btree graph     the lab's workloads, step by step
+//!   turnover heap hog              what the papers run besides: fragmenters, a growing heap, a driver that takes huge pages
 //!   redis      a Redis as its memory sees it: dictionary, jemalloc, purging
+//!   sampled    a piece of steady work that stands for several
 //!      │ drives
 //!   Memory     map, unmap, advise, touch: the machine, a counter, or a recorder
 //! ```
@@ -17,6 +19,7 @@
 //!
 //! Times between accesses come from [`pace`]: what the live ones compute, without their memory.
 
+mod batch;
 mod btree;
 mod btree_nodes;
 mod catalogue;
@@ -26,21 +29,27 @@ mod compute;
 mod glibc;
 mod graph;
 mod gups;
+mod heap;
+mod hog;
 mod hold;
 mod holes;
 mod kv;
 mod latency;
 mod memory;
+mod needs;
 pub mod pace;
 pub mod pattern;
 mod program;
 pub mod redis;
+mod sampled;
 mod sizes;
 mod store;
 mod stride;
 mod table;
 mod touch;
+mod turnover;
 
+pub use batch::{Access, Batch, Does};
 pub use btree::{Btree, BtreeOptions};
 pub use catalogue::{Spec, NAMES};
 pub use chunks::{Chunks, ChunksOptions};
@@ -49,6 +58,8 @@ pub use compute::{Compute, ComputeOptions};
 pub use glibc::Glibc;
 pub use graph::{GraphOptions, PageRank};
 pub use gups::{Gups, GupsOptions};
+pub use heap::{Heap, HeapOptions};
+pub use hog::{Hog, HogOptions};
 pub use hold::{Dense, DenseOptions, Sparse, SparseOptions};
 pub use holes::{Holes, HolesOptions};
 pub use kv::{Kv, KvOptions};
@@ -59,6 +70,7 @@ pub use sizes::{Sizes, SizesOptions};
 pub use store::{Store, StoreOptions};
 pub use stride::{Stride, StrideOptions};
 pub use touch::{Touch, TouchOptions};
+pub use turnover::{Turnover, TurnoverOptions};
 
 use mega_core::units::BASE_PAGE_BYTES as PAGE;
 

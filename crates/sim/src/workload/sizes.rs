@@ -165,7 +165,7 @@ impl<M: Memory> Program<M> for Sizes {
                     }
                     self.results.operations += count as u64 * bytes.div_ceil(PAGE);
                     let now = memory.now_ns();
-                    self.results.mark(now, 0);
+                    self.results.begin("rest", now);
                     self.sizes.pop();
                     self.state = State::Rest {
                         until_ns: after(now, self.options.pause_ns),
@@ -175,6 +175,7 @@ impl<M: Memory> Program<M> for Sizes {
                     if memory.now_ns() < *until_ns {
                         return Ok(Progress::Sleeps(*until_ns));
                     }
+                    self.results.mark(memory.now_ns(), 0);
                     self.state = State::Start;
                 }
                 State::Done => return Ok(Progress::Done),
@@ -205,8 +206,8 @@ mod tests {
         let results = steps_do_not_matter(|| Sizes::new(o).unwrap());
         let names: Vec<&str> = results.phases.iter().map(|p| p.name.as_str()).collect();
         assert_eq!(
-            (names[0], names[2], names[21], names.len()),
-            ("8K", "8K freed", "1M", 24)
+            (names[0], names[2], names[28], names.len()),
+            ("8K", "8K freed", "1M", 32)
         );
     }
 }

@@ -2,7 +2,8 @@
 
 use super::pattern::{strides, Strides};
 use super::program::{describe, map_area};
-use super::{pace, Memory, Program, ProgramError, Progress, Results, MIB};
+use super::sampled::{weighed, SampledShifts};
+use super::{pace, Batch, Memory, Program, ProgramError, Progress, Results, MIB};
 use serde::{Deserialize, Serialize};
 
 /// Options of [`Stride`].
@@ -17,6 +18,8 @@ pub struct StrideOptions {
     pub step_kib: u64,
     /// Shifts of each pass; all of them (step / 8) when not given.
     pub shifts: Option<u64>,
+    /// Shifts in a row of which two are simulated: the first, and the second for itself and the others, which go to the same pages.
+    pub weight: u64,
     /// MADV_HUGEPAGE on the area.
     pub advise: bool,
 }
@@ -28,6 +31,7 @@ impl Default for StrideOptions {
             times: 10,
             step_kib: 32,
             shifts: None,
+            weight: 1,
             advise: false,
         }
     }
@@ -36,12 +40,20 @@ impl Default for StrideOptions {
 /// Visits between two looks at the clock.
 const PIECE: usize = 1024;
 
+/// How far a pass is.
+#[derive(Debug)]
+struct Pass {
+    shifts: SampledShifts,
+    /// The shift that is under way: its first word, what is left of it, and what it counts.
+    shift: Option<(u64, Strides, u64)>,
+}
+
 /// The program. A visit loads and stores: on memory that is fresh, two faults.
 #[derive(Debug)]
 pub struct Stride {
     options: StrideOptions,
     base: Option<u64>,
-    pass: Option<Strides>,
+    pass: Option<Pass>,
     passes: u32,
     results: Results,
 }
@@ -62,14 +74,18 @@ impl Stride {
         })
     }
 
-    fn pass(&self) -> Strides {
-        let step = self.options.step_kib.clamp(1, 1 << 30) * 128;
-        let words = self.options.mib.max(1) * MIB / 8;
-        strides(
-            words as usize,
-            step as usize,
-            self.options.shifts.unwrap_or(step) as usize,
-        )
+    /// Words of a step.
+    fn step_words(&self) -> u64 {
+        self.options.step_kib.clamp(1, 1 << 30) * 128
+    }
+
+    fn pass(&self) -> Pass {
+        let step = self.step_words();
+        let shifts = self.options.shifts.map_or(step, |shifts| shifts.min(step));
+        Pass {
+            shifts: SampledShifts::new(shifts, self.options.weight),
+            shift: None,
+        }
     }
 }
 
@@ -83,6 +99,7 @@ impl<M: Memory> Program<M> for Stride {
                 .base
                 .insert(map_area(memory, self.options.mib.max(1) * MIB, self.options.advise)?),
         };
+        let (step, words) = (self.step_words(), self.options.mib.max(1) * MIB / 8);
         loop {
             let Some(pass) = &mut self.pass else {
                 if self.passes == self.options.times {
@@ -93,17 +110,31 @@ impl<M: Memory> Program<M> for Stride {
                 self.pass = Some(self.pass());
                 continue;
             };
-            let mut visits = 0;
-            for index in pass.take(PIECE) {
-                memory.update(base + index as u64 * 8);
-                visits += 1;
-            }
-            memory.work(visits * pace::STRIDE);
+            let Some((first, strides, weight)) = &mut pass.shift else {
+                let Some((shift, weight)) = pass.shifts.next() else {
+                    self.pass = None;
+                    continue;
+                };
+                // The words from the shift on, in steps.
+                let left = words.saturating_sub(shift);
+                pass.shift = Some((shift, strides(left as usize, step as usize, 1), weight));
+                continue;
+            };
+            let (mut visits, from) = (0, base + *first * 8);
+            weighed(memory, *weight, |memory| {
+                let mut batch = Batch::new(memory);
+                for index in strides.take(PIECE) {
+                    batch.update(from + index as u64 * 8);
+                    visits += 1;
+                }
+                drop(batch);
+                memory.work(visits * pace::STRIDE);
+            });
             let now = memory.now_ns();
-            self.results.operations += visits;
-            self.results.mark(now, visits);
+            self.results.operations += visits * *weight;
+            self.results.mark(now, visits * *weight);
             if visits < PIECE as u64 {
-                self.pass = None;
+                pass.shift = None;
             }
             if now >= until_ns {
                 return Ok(Progress::Ran);
@@ -128,5 +159,9 @@ mod tests {
         assert_eq!((m.reads, m.writes, m.written_pages()), (2 * 131_072, 2 * 131_072, 256));
         let few = StrideOptions { shifts: Some(3), ..o };
         assert_eq!(steps_do_not_matter(|| Stride::new(few).unwrap()).operations, 2 * 3 * 32);
+        let sampled = StrideOptions { weight: 64, ..o };
+        let (m, p) = run(Stride::new(sampled).unwrap());
+        assert_eq!((p.results.operations, m.reads), (2 * 131_072, 2 * 131_072 / 32));
+        assert_eq!(m.written_pages(), 256);
     }
 }

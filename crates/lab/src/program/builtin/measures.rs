@@ -139,13 +139,13 @@ fn metrics_of((workload, main, names, latencies): &Measures) -> Vec<Metric> {
 }
 
 /// What workload `name` measures.
-pub(super) fn of(name: &str) -> Option<Vec<Metric>> {
+pub(crate) fn of(name: &str) -> Option<Vec<Metric>> {
     MEASURES.iter().find(|m| m.0 == name).map(metrics_of)
 }
 
 /// Figures of several results: rates, bytes and counts add up, the longest time counts. The latencies of the second process and
 /// of further ones have its number: `touch-2`.
-pub(super) fn figures<'a>(results: impl Iterator<Item = &'a Value>) -> Figures {
+pub(crate) fn figures<'a>(results: impl Iterator<Item = &'a Value>) -> Figures {
     let mut figures = Figures::default();
     let merge = |values: &mut BTreeMap<String, f64>, name: String, value: f64| {
         let longest = name.ends_with("_ns");

@@ -16,6 +16,8 @@ use crate::result::Metric;
 use crate::workload::{self, WorkloadError};
 use run::Run;
 
+pub(crate) use measures::{figures, of as metrics_of};
+
 /// One workload, or several of the same at once.
 #[derive(Debug, Clone)]
 pub struct Builtin {

@@ -64,6 +64,9 @@ pub struct Redis {
     pub settle: Duration,
 }
 
+/// Time in which jemalloc has given back what was freed: its `dirty_decay_ms` is 10 s.
+const PURGED: Duration = Duration::from_secs(20);
+
 impl Redis {
     fn new(name: &'static str, scenario: Scenario, count: u64, value_bytes: (u64, u64)) -> Self {
         Self {
@@ -97,7 +100,10 @@ impl Redis {
     #[must_use]
     pub fn del_50(scale: f64) -> Self {
         let count = scaled(1_400_000, scale, 1000);
-        Self::new("redis-del-50", Scenario::Delete(0.5), count, (8192, 8192))
+        Self {
+            settle: PURGED,
+            ..Self::new("redis-del-50", Scenario::Delete(0.5), count, (8192, 8192))
+        }
     }
 
     /// LRBHPS, table 4, Del-70: 1.4 M sets of 8 KB, 70 % of them deleted at random.
@@ -141,7 +147,10 @@ impl Redis {
     #[must_use]
     pub fn hset(scale: f64) -> Self {
         let count = scaled(2_000_000, scale, 1000);
-        Self::new("redis-hset", Scenario::Hash(0.75), count, (4096, 4096))
+        Self {
+            settle: PURGED,
+            ..Self::new("redis-hset", Scenario::Hash(0.75), count, (4096, 4096))
+        }
     }
 
     /// MEGA, tables 9 and 10: 40,000 sets of 2 MB by 50 clients; no pipeline, as redis-benchmark has none.

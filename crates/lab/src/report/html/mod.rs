@@ -46,7 +46,8 @@ fn head(out: &mut String, record: &Record, cases: &[CaseComparison]) {
     let [year, month, day, hour, minute, _] = civil(record.settings.began_unix_s);
     put!(
         out,
-        "<header>\n<p class=\"kicker\">mega bench · {} · {year:04}-{month:02}-{day:02} {hour:02}:{minute:02} UTC</p>",
+        "<header>\n<p class=\"kicker\">mega {} · {} · {year:04}-{month:02}-{day:02} {hour:02}:{minute:02} UTC</p>",
+        if record.machine.is_simulated() { "sim" } else { "bench" },
         escape(&about.name)
     );
     put!(out, "<h1>{}</h1>", escape(&about.title));
@@ -104,11 +105,17 @@ fn section(out: &mut String, record: &Record, index: usize, case: &CaseCompariso
     let mut figures = String::new();
     for metric in &case.metrics {
         let good = match metric.better {
-            Better::Higher => "more is better; the line across a bar is the median's 95 % interval",
-            Better::Lower => "less is better; the line across a bar is the median's 95 % interval",
-            Better::Neither => "the line across a bar is the median's 95 % interval",
+            Better::Higher => "more is better",
+            Better::Lower => "less is better",
+            Better::Neither => "",
         };
-        figure(&mut figures, &metric.label, good, bars::bars(metric));
+        let interval = match record.is_exact() {
+            true => "",
+            false => "the line across a bar is the median's 95 % interval",
+        };
+        let note = [good, interval].into_iter().filter(|part| !part.is_empty());
+        let note = note.collect::<Vec<_>>().join("; ");
+        figure(&mut figures, &metric.label, &note, bars::bars(metric));
     }
     for metric in &case.metrics {
         let places = published::published_of(record, index, &metric.metric);
@@ -122,9 +129,14 @@ fn section(out: &mut String, record: &Record, index: usize, case: &CaseCompariso
         let names: Vec<&str> = series::phase_names(record, index).into_iter().collect();
         let dots = match names.as_slice() {
             [] => String::new(),
-            names => format!("; a dot: {} begins", names.join(", ")),
+            names => format!("a dot: {} begins", names.join(", ")),
         };
-        let note = format!("median of the rounds, in the band from the least to the most{dots}");
+        let rounds = match record.is_exact() {
+            true => "",
+            false => "median of the rounds, in the band from the least to the most",
+        };
+        let note = [rounds, &dots].into_iter().filter(|part| !part.is_empty());
+        let note = note.collect::<Vec<_>>().join("; ");
         let label = format!("{} over time", tables::label_of(record, column));
         figure(&mut figures, &label, &note, series::series(record, index, column));
     }
@@ -191,16 +203,29 @@ fn details(out: &mut String, record: &Record) {
         put!(out, "<dt>{}</dt><dd>{}</dd>", escape(&name), escape(&value));
     }
     put!(out, "</dl>\n</details>");
-    let rounds = record.settings.rounds;
     put!(
         out,
-        "<footer><p>{} of {} runs came to their end, in {rounds} rounds of alternation. An interval is the median's at 95 % by \
-         bootstrap. Ratios are taken round by round to the first variant. Better and worse: Wilcoxon's signed-rank test on the \
-         logarithms of these ratios, two-sided, p &lt; 0.05; a difference that small comes of chance once in twenty \
-         comparisons, and a page has many.</p></footer>",
+        "<footer><p>{} of {} runs came to their end{}</p></footer>",
         record.runs.iter().filter(|r| r.outcome == Outcome::Done).count(),
         record.runs.len(),
+        how_to_read(record),
     );
+}
+
+/// How the figures came about, behind the number of runs.
+fn how_to_read(record: &Record) -> String {
+    let simulated =
+        "The machine is simulated: times are those of its own clock, and the same seed gives the same figures.";
+    if record.is_exact() {
+        return format!(". {simulated} Ratios are to the first variant.");
+    }
+    let statistics = "An interval is the median's at 95 % by bootstrap. Ratios are taken round by round to the first variant. \
+                      Better and worse: Wilcoxon's signed-rank test on the logarithms of these ratios, two-sided, p &lt; 0.05; a \
+                      difference that small comes of chance once in twenty comparisons, and a page has many.";
+    match (record.settings.rounds, record.machine.is_simulated()) {
+        (rounds, true) => format!(", in {rounds} rounds with a seed each. {simulated} {statistics}"),
+        (rounds, false) => format!(", in {rounds} rounds of alternation. {statistics}"),
+    }
 }
 
 /// What is known about machine and settings, by name.
@@ -230,7 +255,10 @@ fn facts(record: &Record) -> Vec<(String, String)> {
         ("mega".into(), format!("{}{commit}", settings.version)),
         ("Rounds".into(), settings.rounds.to_string()),
         ("Seed".into(), settings.seed.to_string()),
-        ("Program".into(), cpu),
+        (
+            "Program".into(),
+            if machine.is_simulated() { String::new() } else { cpu },
+        ),
         ("Took".into(), duration_text(settings.seconds)),
     ];
     let knobs = |knobs: &std::collections::BTreeMap<String, String>| -> String {

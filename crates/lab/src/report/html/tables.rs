@@ -72,7 +72,10 @@ fn against_text(against: &Against) -> String {
         "better" | "worse" => word,
         _ => "plain",
     };
-    let tag = format!("<span class=\"tag {class}\">{word}</span>");
+    let tag = match word {
+        "" => String::new(),
+        word => format!("<span class=\"tag {class}\">{word}</span>"),
+    };
     let Some(times) = against.paired.ratio else {
         return tag;
     };
@@ -131,10 +134,11 @@ pub fn runs(out: &mut String, record: &Record, case: usize) {
     for metric in &metrics {
         put!(out, "<th>{}</th>", escape(&metric.label));
     }
-    put!(
-        out,
-        "<th>steal</th><th>others</th><th>probe</th><th class=\"words\">how it went</th></tr></thead>\n<tbody>"
-    );
+    let noise = match record.machine.is_simulated() {
+        true => "",
+        false => "<th>steal</th><th>others</th><th>probe</th>",
+    };
+    put!(out, "{noise}<th class=\"words\">how it went</th></tr></thead>\n<tbody>");
     for run in runs {
         put!(
             out,
@@ -153,13 +157,11 @@ pub fn runs(out: &mut String, record: &Record, case: usize) {
         let share = |share: Option<f64>| share.map_or("-".to_string(), |s| shown(Unit::Share, s));
         let probe = run.noise.probe_ns.filter(|(before, _)| *before > 0.0);
         let probe = probe.map_or("-".to_string(), |(before, after)| ratio(after / before));
-        put!(
-            out,
-            "<td>{}</td><td>{}</td><td>{probe}</td><td class=\"words\">{}</td></tr>",
-            share(run.noise.steal_share),
-            share(run.noise.others_share),
-            escape(&how_it_went(run))
-        );
+        if !record.machine.is_simulated() {
+            let (steal, others) = (share(run.noise.steal_share), share(run.noise.others_share));
+            put!(out, "<td>{steal}</td><td>{others}</td><td>{probe}</td>");
+        }
+        put!(out, "<td class=\"words\">{}</td></tr>", escape(&how_it_went(run)));
     }
     put!(out, "</tbody></table></div>");
 }

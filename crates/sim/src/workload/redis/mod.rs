@@ -6,7 +6,7 @@
 //!
 //! Not modelled: sockets and the kernel's work for them (a constant for each request), pipelining, several clients at once, small
 //! hashes (listpack), expiry, eviction, active defragmentation, snapshots, replication, I/O threads, jemalloc's thread cache and its metadata. A request's time is
-//! that of the server: queueing before it is the load generator's business.
+//! that of the server, with the wait for the requests before it where several are under way at once.
 
 mod decay;
 mod dict;
@@ -24,6 +24,7 @@ use rand_core::RngCore;
 use rand_pcg::Pcg64Mcg;
 use serde::{Deserialize, Serialize};
 use server::Server;
+use std::collections::VecDeque;
 
 /// Options of [`Redis`]: what it is loaded with, what is deleted, and what is asked then.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -53,6 +54,9 @@ pub struct RedisOptions {
     pub zipf: f64,
     /// Requests per second at a fixed rate (latency from the intended start); 0: one after the other.
     pub rate: u64,
+    /// Requests of all clients that are under way at once, in the load and while it serves: each waits for those before it, and the next is sent
+    /// when its answer is there. 1: a request is timed by itself. Not with a rate.
+    pub in_flight: u32,
     /// What a request costs besides memory, in ns: reading, parsing, answering. About 2 µs when clients pipeline, 10 µs when not.
     pub request_ns: u64,
     /// jemalloc's `dirty_decay_ms`, in ns: free pages go back within this time.
@@ -76,12 +80,16 @@ impl Default for RedisOptions {
             reads: 0.5,
             zipf: 0.0,
             rate: 0,
+            in_flight: 1,
             request_ns: 2000,
             decay_ns: 10_000_000_000,
             seed: 1,
         }
     }
 }
+
+/// Keys at most: each takes the model some hundred bytes.
+const MOST_KEYS: u64 = 1 << 25;
 
 #[derive(Debug)]
 enum State {
@@ -112,6 +120,8 @@ pub struct Redis {
     options: RedisOptions,
     server: Option<Server>,
     state: State,
+    /// When the last answers were sent, the latest last; none before a phase's first.
+    answered: VecDeque<u64>,
     results: Results,
 }
 
@@ -119,15 +129,22 @@ impl Redis {
     /// With these options.
     ///
     /// # Errors
-    /// Sizes and shares that make no sense; more than 2^31 keys.
+    /// Sizes and shares that make no sense; more than 2^25 keys; more than a million requests at once.
     pub fn new(options: RedisOptions) -> Result<Self, ProgramError> {
         check_share("delete_share", options.delete_share)?;
         check_share("reads", options.reads)?;
         let o = options;
-        if o.keys == 0 || o.keys > 1 << 31 || o.least_bytes > o.most_bytes || o.most_bytes > 512 << 20 {
+        if o.keys == 0 || o.keys > MOST_KEYS || o.least_bytes > o.most_bytes || o.most_bytes > 512 << 20 {
             let text = format!(
-                "{} keys with values of {} to {} bytes: expected up to 2^31 keys and 512 MiB",
+                "{} keys with values of {} to {} bytes: expected up to 2^25 keys and 512 MiB",
                 o.keys, o.least_bytes, o.most_bytes
+            );
+            return Err(ProgramError::Usage(text));
+        }
+        if o.in_flight > 1_000_000 || (o.in_flight > 1 && o.rate > 0) {
+            let text = format!(
+                "{} requests at once: up to 1,000,000, and not at a fixed rate",
+                o.in_flight
             );
             return Err(ProgramError::Usage(text));
         }
@@ -135,6 +152,7 @@ impl Redis {
             options,
             server: None,
             state: State::Load { i: 0 },
+            answered: VecDeque::new(),
             results: Results::default(),
         })
     }
@@ -151,8 +169,8 @@ impl Redis {
             .map_or((0, 0), |s| (s.heap.allocated_bytes(), s.heap.kept_bytes()))
     }
 
-    /// One request, timed from `began` on.
-    fn request<M: Memory>(&mut self, memory: &mut M, what: Request, i: u64, began: u64) -> Result<(), ProgramError> {
+    /// One request, timed from `began` on, or from when it was sent where several are under way. Returns the time in ns.
+    fn request<M: Memory>(&mut self, memory: &mut M, what: Request, i: u64, began: u64) -> Result<u64, ProgramError> {
         let (bytes, hash) = (self.value_bytes(i), self.options.hash);
         memory.work(self.options.request_ns);
         if let Some(server) = &mut self.server {
@@ -169,13 +187,29 @@ impl Redis {
             Request::Del => "del",
         };
         let now = memory.now_ns();
-        self.results.record(name, now - began);
+        let took = now - self.sent(began, now);
+        self.results.record(name, took);
         self.results.operations += 1;
         self.results.mark(now, 1);
-        Ok(())
+        Ok(took)
+    }
+
+    /// When the request that is answered now was sent: when the answer came that made room for it.
+    fn sent(&mut self, began: u64, now: u64) -> u64 {
+        let most = self.options.in_flight as usize;
+        if most <= 1 {
+            return began;
+        }
+        let room = self.answered.len() == most;
+        let sent = if room { self.answered.pop_front() } else { None };
+        self.answered.push_back(now);
+        // The first ones are all sent when the phase begins.
+        let start = self.results.phases.last().map_or(began, |phase| phase.start_ns);
+        sent.unwrap_or(start)
     }
 
     fn start_serving(&mut self, now: u64) {
+        self.answered.clear();
         self.results.begin("serve", now);
         self.state = State::Serve {
             zipf: Zipf::new(self.options.keys, self.options.zipf),
@@ -283,7 +317,9 @@ impl<M: Memory> Program<M> for Redis {
                         below(mix(zipf.rank(random)), o.keys)
                     };
                     let read = random & 1023 < (o.reads * 1024.0) as u64;
-                    self.request(memory, if read { Request::Get } else { Request::Set }, i, began)?;
+                    let took = self.request(memory, if read { Request::Get } else { Request::Set }, i, began)?;
+                    // Of both kinds together, without those of the load.
+                    self.results.record("serve", took);
                     served += 1;
                 }
                 State::Done => return Ok(Progress::Done),
@@ -296,7 +332,7 @@ impl<M: Memory> Program<M> for Redis {
 mod tests {
     use super::*;
     use crate::workload::program::tests::{run, steps_do_not_matter};
-    use crate::workload::PAGE;
+    use crate::workload::{Latency, PAGE};
 
     fn options() -> RedisOptions {
         RedisOptions {
@@ -317,7 +353,7 @@ mod tests {
             "{kept} for {allocated}"
         );
         assert!(m.resident_pages() * PAGE <= kept);
-        assert_eq!(p.results.latency("set").map(super::super::Latency::count), Some(2000));
+        assert_eq!(p.results.latency("set").map(Latency::count), Some(2000));
     }
 
     #[test]
@@ -369,6 +405,16 @@ mod tests {
     }
 
     #[test]
+    fn a_request_waits_for_those_before_it() {
+        let run_with = |in_flight| run(Redis::new(RedisOptions { in_flight, ..options() }).unwrap());
+        let mean = |in_flight| run_with(in_flight).1.results.latency("set").map_or(0, Latency::mean_ns);
+        // Little's law: as many times as long, but for the first ones.
+        let (one, many) = (mean(1), mean(100));
+        assert!(many > 90 * one && many <= 100 * one, "{many} {one}");
+        assert_eq!(run_with(100).0.now_ns(), run_with(1).0.now_ns());
+    }
+
+    #[test]
     fn options_without_sense_are_refused() {
         for bad in [
             RedisOptions { keys: 0, ..options() },
@@ -387,6 +433,11 @@ mod tests {
             },
             RedisOptions {
                 reads: f64::NAN,
+                ..options()
+            },
+            RedisOptions {
+                in_flight: 2,
+                rate: 1,
                 ..options()
             },
         ] {

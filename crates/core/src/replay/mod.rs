@@ -1,33 +1,31 @@
-//! Deciding again from a full journal: the observations in it go through a policy anew, and its decisions are compared with those
-//! that the journal holds. Policies are pure, so they must be the same line by line.
+//! Deciding again from a full journal.
+//!
+//! ```text
+//!                 ┌► Recorded, a Host ─► Control with the journal's policy and settings ─► Compare: line by line    [`replay`]
+//! lines, Snapshots┤
+//!                 └► another policy ─► which decisions both make, which only one                                    [`contrast`]
+//! ```
+//!
+//! Policies are pure, and the loop reckons with nothing but what its host says: told the same, both do the same again.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod compare;
+mod contrast;
+mod recorded;
 
-use crate::action::{Action, Kind, Reason};
+pub use compare::{Replayed, Tally};
+pub use contrast::{contrast, Contrast};
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::budget::Budget;
+use crate::control::{Control, Settings};
 use crate::journal::{seen, Event, JournalError, Line, SEEN_MAX};
-use crate::observe::{Machine, ProcessId, ProcessView, Region, Snapshot};
+use crate::observe::{Machine, ProcessId, ProcessView, Snapshot};
 use crate::policy::{by_name, Policy};
 use crate::units::{Blocks, Bytes, Share, Time};
-
-/// What a replay found.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Replayed {
-    /// Scans decided again.
-    pub scans: usize,
-    /// Decisions in the journal that the policy made again.
-    pub same: usize,
-    /// Decisions in the journal that the policy did not make, as journal lines.
-    pub missing: Vec<String>,
-    /// Decisions that the policy made and the journal does not have, as journal lines.
-    pub extra: Vec<String>,
-}
-
-impl Replayed {
-    /// Whether the policy decided exactly as the journal says.
-    pub fn is_same(&self) -> bool {
-        self.missing.is_empty() && self.extra.is_empty()
-    }
-}
+use compare::Compare;
+use recorded::Recorded;
 
 /// The policy that wrote a journal, from its `start` event; none if it is another event.
 pub fn policy_of(start: &Event) -> Option<Result<Box<dyn Policy>, JournalError>> {
@@ -48,6 +46,35 @@ pub fn policy_of(start: &Event) -> Option<Result<Box<dyn Policy>, JournalError>>
     Some(build())
 }
 
+/// The settings of the loop that wrote a journal, from its `start` event; none if it is another event.
+fn settings_of(start: &Event) -> Option<Settings> {
+    let Event::Start {
+        interval_ns,
+        stall_budget_ppm,
+        cpu_budget_ppm,
+        free_memory_ppm,
+        free_blocks,
+        pressure_ppm,
+        dry_run,
+        ..
+    } = start
+    else {
+        return None;
+    };
+    Some(Settings {
+        interval: Duration::from_nanos(*interval_ns),
+        budget: Budget {
+            stall: Share::millionths(*stall_budget_ppm),
+            cpu: Share::millionths(*cpu_budget_ppm),
+            free_memory: Share::millionths(*free_memory_ppm),
+            free_blocks: Blocks(*free_blocks),
+            pressure: Share::millionths(*pressure_ppm),
+        },
+        dry_run: *dry_run,
+        full_journal: true,
+    })
+}
+
 /// Rebuilds what was seen, scan by scan, from the lines of a full journal.
 #[derive(Debug, Default)]
 pub struct Snapshots {
@@ -59,7 +86,7 @@ pub struct Snapshots {
 }
 
 impl Snapshots {
-    /// Takes the next line; returns a snapshot when its scan is complete.
+    /// Takes the next line; returns a snapshot when its scan is complete. Its time is that of the journal.
     pub fn take(&mut self, line: &Line) -> Result<Option<Snapshot>, JournalError> {
         match &line.event {
             Event::Found { pid, started, .. } => {
@@ -99,8 +126,8 @@ impl Snapshots {
                 process.regions.extend(seen(&line.event)?.unwrap_or_default());
             }
             Event::Scan { pid, regions: 0, .. } => {
-                let started = self.started.get(pid).copied().unwrap_or_default();
-                self.process(ProcessId { pid: *pid, started });
+                let id = self.id(*pid);
+                self.process(id);
             }
             Event::Scanned { .. } => {
                 return Ok(self.machine.take().map(|(at, machine)| Snapshot {
@@ -112,6 +139,12 @@ impl Snapshots {
             _ => {}
         }
         Ok(None)
+    }
+
+    /// The process that had this PID lately.
+    fn id(&self, pid: u32) -> ProcessId {
+        let started = self.started.get(&pid).copied().unwrap_or_default();
+        ProcessId { pid, started }
     }
 
     fn process(&mut self, id: ProcessId) -> &mut ProcessView {
@@ -127,73 +160,38 @@ impl Snapshots {
     }
 }
 
-/// A decision as a journal has it.
-type Decided = (u32, Region, Kind, Reason, u32, Option<u32>);
-
-fn decided(action: &Action) -> Decided {
-    (
-        action.process.pid,
-        action.region,
-        action.kind,
-        action.reason,
-        action.benefit.0,
-        action.utilization.map(|u| u.as_millionths()),
-    )
-}
-
-/// Decisions as journal lines.
-fn as_lines(at: Time, decisions: BTreeSet<Decided>) -> impl Iterator<Item = String> {
-    decisions
-        .into_iter()
-        .map(move |(pid, region, action, reason, benefit_pages, utilization_ppm)| {
-            let event = Event::Decide {
-                pid,
-                region,
-                action,
-                reason,
-                utilization_ppm,
-                benefit_pages,
-            };
-            Line { at, event }.to_text()
-        })
-}
-
-/// Runs the lines of a full journal through the policy.
-pub fn replay<'a>(journal: impl Iterator<Item = &'a Line>, policy: &mut dyn Policy) -> Result<Replayed, JournalError> {
-    let mut snapshots = Snapshots::default();
-    let mut found = Replayed::default();
-    // What the policy decided at this scan and the journal did not mention yet.
-    let mut open: BTreeSet<Decided> = BTreeSet::new();
+/// Whether there is a scan to decide on. A journal with decisions and nothing seen before them is not a full one.
+fn is_full(journal: &[Line]) -> Result<bool, JournalError> {
     for line in journal {
-        if let Some(snapshot) = snapshots.take(line)? {
-            found.scans += 1;
-            open = policy.decide(&snapshot).actions.iter().map(decided).collect();
-            continue;
-        }
-        match &line.event {
-            Event::Age { .. } | Event::Notice { .. } | Event::Stock { .. } => {}
-            Event::Decide { .. } if found.scans == 0 => {
+        match line.event {
+            Event::Machine { .. } => return Ok(true),
+            Event::Decide { .. } => {
                 let what = "a decision without what was seen before it: this is not a full journal";
                 return Err(JournalError::new(what.to_string()));
             }
-            Event::Decide {
-                pid,
-                region,
-                action,
-                reason,
-                utilization_ppm,
-                benefit_pages,
-            } => {
-                let key = (*pid, *region, *action, *reason, *benefit_pages, *utilization_ppm);
-                if open.remove(&key) {
-                    found.same += 1;
-                } else {
-                    found.missing.push(line.to_text());
-                }
-            }
-            // A scan's decisions are all written by now. (A journal may end in the middle of them.)
-            _ => found.extra.extend(as_lines(line.at, std::mem::take(&mut open))),
+            _ => {}
         }
     }
-    Ok(found)
+    Ok(false)
+}
+
+/// Runs the loop again on the recording that a full journal is, with this policy and the journal's settings, and compares what it writes
+/// with what the journal has.
+pub fn replay(journal: &[Line], policy: &mut dyn Policy) -> Result<Replayed, JournalError> {
+    let mut host = Recorded::new(journal);
+    if !is_full(journal)? || !host.has_more() {
+        // Nothing was decided. What there is may be wrong all the same.
+        let mut snapshots = Snapshots::default();
+        journal.iter().try_for_each(|line| snapshots.take(line).map(drop))?;
+        return Ok(Replayed::default());
+    }
+    let settings = journal.iter().find_map(|line| settings_of(&line.event));
+    let settings = settings.unwrap_or(Settings {
+        full_journal: true,
+        ..Settings::default()
+    });
+    let mut compare = Compare::new(journal);
+    Control::new(&mut host, policy, settings, &mut compare).run();
+    host.error().map_or(Ok(()), Err)?;
+    Ok(compare.finish())
 }

@@ -1,0 +1,119 @@
+//! `mega sim accuracy`: five workloads live and simulated, and how far apart they are.
+
+use std::io::Write;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::{Context, Result};
+use mega_core::units::Bytes;
+use mega_lab::report::folder::Folder;
+use mega_lab::result::{About, Case, Record, Run};
+use mega_lab::simulated::figures::{self, Parts};
+use mega_lab::simulated::live;
+use mega_lab::simulated::sweep::pool::{self, Told};
+use mega_linux::proc::{meminfo, ProcRoot};
+use mega_sim::scenario::{CostsOf, Scenario, Silent};
+
+use super::input;
+use super::lines::Lines;
+use crate::args::SimAccuracyArgs;
+use crate::bench::{self, command_line, Asked};
+
+/// Measures, simulates, compares.
+pub fn run(args: &SimAccuracyArgs) -> Result<()> {
+    let memory = meminfo::read(&ProcRoot::default()).context("cannot read how much memory there is")?;
+    let memory = memory
+        .total_bytes
+        .context("/proc/meminfo does not say how much memory there is")?;
+    let costs = match &args.costs {
+        Some(path) => CostsOf::Values(Box::new(input::costs(path)?)),
+        None => CostsOf::Name("development".to_string()),
+    };
+    let about = |name: &str, title: &str| About {
+        name: name.to_string(),
+        title: title.to_string(),
+        question: "How far is the simulator from this machine?".to_string(),
+        source: None,
+        scale: None,
+        differs: None,
+    };
+    let measured = |faults: bool, rounds: usize| -> Result<Record> {
+        let name = if faults { "accuracy-faults" } else { "accuracy-live" };
+        let title = if faults { "live, with faults counted" } else { "live" };
+        let asked = Asked::of_plan(about(name, title), live::plan(args.scale, faults));
+        Ok(bench::run(&asked, &args.bench(), rounds)?.record)
+    };
+    // Simulated first: what is wrong with it is known before the long part.
+    let simulated = simulated(args, Bytes(memory), &costs, about("accuracy-simulated", "simulated"))?;
+    let counted = measured(true, 1)?;
+    let live = measured(false, args.rounds)?;
+    let accuracy = live::compare(&live, &counted, &simulated);
+    let folder = Folder::create(&args.output, "accuracy", super::now_unix_s())?;
+    let (json, table) = (folder.path().join("accuracy.json"), folder.path().join("accuracy.md"));
+    std::fs::write(&json, serde_json::to_string_pretty(&accuracy)?)
+        .and_then(|()| std::fs::write(&table, accuracy.text()))
+        .with_context(|| format!("cannot write to {}", folder.path().display()))?;
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        writeln!(out, "{}", serde_json::to_string(&accuracy)?)?;
+    } else {
+        writeln!(out, "{}\nkept as {}", accuracy.text(), table.display())?;
+    }
+    Ok(())
+}
+
+/// The simulated runs.
+fn simulated(args: &SimAccuracyArgs, memory: Bytes, costs: &CostsOf, about: About) -> Result<Record> {
+    let scenarios = live::scenarios(args.scale, memory, costs, args.seed);
+    let first = scenarios
+        .first()
+        .and_then(|of| of.first())
+        .context("no workloads to compare")?;
+    let jobs: Vec<(usize, usize, &Scenario)> = scenarios
+        .iter()
+        .enumerate()
+        .flat_map(|(case, of)| of.iter().enumerate().map(move |(variant, s)| (case, variant, s)))
+        .collect();
+    let mut lines = Lines::new(args.quiet);
+    let work = |n: usize| -> Result<Run, String> {
+        let (case, variant, scenario) = jobs[n];
+        let outcome = scenario.run(&mut Silent).map_err(|e| e.to_string())?;
+        Ok(figures::run_of(&outcome, case, variant, 0))
+    };
+    let mut runs = Vec::with_capacity(jobs.len());
+    let told = |told: Told<Result<Run, String>>| -> Result<()> {
+        match told {
+            Told::Begins(n) => {
+                let (_, _, scenario) = jobs[n];
+                lines.now(&format!(
+                    "simulating [{}/{}] {}, {}",
+                    n + 1,
+                    jobs.len(),
+                    scenario.programs[0].run.name(),
+                    scenario.system
+                ));
+            }
+            Told::Ended(_, result) => runs.push(result.and_then(|run| run).map_err(anyhow::Error::msg)?),
+        }
+        Ok(())
+    };
+    pool::each(0..jobs.len(), pool::all_threads(), &AtomicBool::new(false), work, told)?;
+    lines.clear();
+    let case = |of: &Vec<Scenario>| Case {
+        name: of[0].programs[0].run.name().to_string(),
+        program: "as live".to_string(),
+        condition: "unfragmented".to_string(),
+    };
+    let programs: Vec<&str> = scenarios.iter().map(|of| of[0].programs[0].run.name()).collect();
+    Ok(figures::record(Parts {
+        about,
+        machine: figures::machine(&first.machine),
+        cases: scenarios.iter().map(case).collect(),
+        variants: scenarios[0].iter().map(|s| figures::variant(&s.system)).collect(),
+        runs,
+        published: Vec::new(),
+        main: figures::main_metrics(&programs),
+        rounds: 1,
+        seed: args.seed,
+        command: command_line(),
+    }))
+}

@@ -1,0 +1,61 @@
+//! Many accesses of a process at once.
+//!
+//! As long as no access faults and nothing else is due on the machine, what an access does to the page table, what it does to the TLB and what it does to the
+//! clock do not depend on each other. So all of a batch go through the page tables, then all of them through the TLB
+//! ([`crate::tlb::batch`]), and the clock moves on by the sum. Where a fault is needed, an event could be due, a region is under work or
+//! contents are checked, the caller makes the next access by [`Machine::access`] and tries again after it.
+
+use super::Machine;
+use crate::tlb;
+use crate::unit::{Page, SpaceId};
+use crate::workload::{Access, Does};
+
+pub(super) use crate::tlb::batch::BATCH;
+
+impl Machine {
+    /// Makes the first of these accesses, as many as go without a fault and while nothing else can be due; returns how many. The same as
+    /// [`Machine::access`] for each, and [`Machine::compute`] after it.
+    pub fn access_some(&mut self, id: SpaceId, accesses: &[Access]) -> usize {
+        if self.careful {
+            return 0;
+        }
+        let Some(space) = self.spaces.get_mut(id) else {
+            return 0;
+        };
+        let mut made = 0;
+        loop {
+            // Each access is taken to cost the most that it can: what it does cost is known only after the TLB.
+            let room = self.next_event_ps.saturating_sub(space.clock_ps);
+            let (mut most, mut work_ns) = (0u64, 0u64);
+            let (mut same, mut again, mut n) = (0, 0, 0);
+            let mut last = space.last_page;
+            for (access, translated) in accesses[made..].iter().zip(self.translated.iter_mut()) {
+                most = most.saturating_add(self.prices.most.saturating_add(u64::from(access.work_ns) * 1000));
+                if most >= room {
+                    break;
+                }
+                let page = Page::at(access.address);
+                let Some(size) = space.tables.touch(page, access.does != Does::Load) else {
+                    break;
+                };
+                *translated = tlb::Access::new(access.address, size);
+                same += u64::from(page == last);
+                again += u64::from(access.does == Does::Update);
+                work_ns += u64::from(access.work_ns);
+                last = page;
+                n += 1;
+            }
+            let mut cost = (n as u64 - same) * self.prices.miss + (same + again) * self.prices.hit + work_ns * 1000;
+            if let Some(tlb) = &mut self.tlb {
+                cost += tlb.access_all(id.0.get(), &self.translated[..n]) * self.prices.cycle;
+                tlb.access_again(again);
+            }
+            space.last_page = last;
+            space.clock_ps += cost;
+            made += n;
+            if n < self.translated.len() {
+                return made;
+            }
+        }
+    }
+}

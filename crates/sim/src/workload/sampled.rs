@@ -1,0 +1,86 @@
+//! Work that goes on for long in the same way need not be simulated access by access: a piece of it stands for several, and its time counts as
+//! often. It is for rates that are long since steady; memory that is touched for the first time is never left out.
+
+use super::Memory;
+
+/// Does a piece of work that stands for `weight` of them: the time that it took passes as often.
+///
+/// Where others hold the program up, a piece is held up as often as any other, so the share of the time comes out right.
+#[inline]
+pub(super) fn weighed<M: Memory>(memory: &mut M, weight: u64, piece: impl FnOnce(&mut M)) {
+    if weight <= 1 {
+        return piece(memory);
+    }
+    let start = memory.now_ns();
+    piece(memory);
+    let took = memory.now_ns().saturating_sub(start);
+    memory.work(took.saturating_mul(weight - 1));
+}
+
+/// Shifts of a pass, of which some stand for others: of `weight` in a row the first is done as it is, since it may touch pages for the first
+/// time, and the second for itself and all that follow.
+///
+/// Gives each shift that is done and what it counts.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SampledShifts {
+    next: u64,
+    end: u64,
+    weight: u64,
+}
+
+impl SampledShifts {
+    pub(super) fn new(shifts: u64, weight: u64) -> Self {
+        Self {
+            next: 0,
+            end: shifts,
+            weight: weight.max(1),
+        }
+    }
+}
+
+impl Iterator for SampledShifts {
+    type Item = (u64, u64);
+
+    fn next(&mut self) -> Option<(u64, u64)> {
+        let shift = self.next;
+        if shift >= self.end {
+            return None;
+        }
+        let place = shift % self.weight;
+        if place == 0 {
+            self.next = shift + 1;
+            return Some((shift, 1));
+        }
+        let until = (shift - place + self.weight).min(self.end);
+        self.next = until;
+        Some((shift, until - shift))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::CountingMemory;
+
+    #[test]
+    fn a_piece_takes_as_long_as_what_it_stands_for() {
+        for (weight, ns) in [(0, 3), (1, 3), (10, 30)] {
+            let mut memory = CountingMemory::with_touch_ns(1);
+            let at = memory.map(4096).unwrap();
+            weighed(&mut memory, weight, |m| (0..3).for_each(|_| m.touch(at, true)));
+            assert_eq!((memory.now_ns(), memory.writes), (ns, 3), "{weight}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn the_shifts_that_are_done_stand_for_all(shifts in 0u64..300, weight in 0u64..70) {
+            let done: Vec<(u64, u64)> = SampledShifts::new(shifts, weight).collect();
+            proptest::prop_assert_eq!(done.iter().map(|(_, n)| n).sum::<u64>(), shifts);
+            proptest::prop_assert!(done.iter().all(|(shift, _)| *shift < shifts));
+            if weight <= 1 {
+                proptest::prop_assert!(done.iter().all(|(_, n)| *n == 1));
+            }
+        }
+    }
+}
