@@ -3,7 +3,7 @@
 mod mosaic;
 mod sim;
 
-pub use mosaic::{ExploreArgs, ExplorePages, MosaicAction, MosaicArgs, MosaicFallback, MosaicFork, Reserve};
+pub use mosaic::{ExploreArgs, MosaicAction, MosaicArgs, Reserve};
 pub use sim::{
     SimAccuracyArgs, SimArgs, SimCalibrateArgs, SimCommand, SimListArgs, SimMachine, SimPaperArgs, SimRunArgs,
     SimSweepArgs,

@@ -4,14 +4,14 @@
 //! kernel then takes the shared one from the child, which dies of SIGBUS when it touches it. So where that costs little, or free pages may be
 //! too few, the child gets a copy on base pages, at once, while the parent waits. It is told of the end by a pipe, which also ends if the child dies.
 //!
-//! Gigantic pages cannot be shared at all: the kernel may forget them in the child ([`Pool::make_shadow`]). What is in use of them is
-//! copied by the parent before the fork, always.
+//! Gigantic pages are never shared: the kernel may forget them in the child ([`Pool::bring`]). What is in use of them is copied by the parent
+//! before the fork, always. If that fails, the child has nothing there, and ends when it touches it.
 //!
-//! Other threads may not write to what is copied by the parent, nor to what is copied by the child if there are no pages for that, until it is done. A stack that
-//! the program has put on such pages is moved to base pages before, for nobody could write to it meanwhile.
+//! Other threads may not write to what is copied by the parent, nor to what is copied by the child if there are no pages for that, until it is
+//! done. A stack that the program has put on such pages is moved to base pages before, for nobody could write to it meanwhile.
 //!
-//! Children made otherwise (vfork, posix_spawn, _Fork, clone without the C library) have no such care; the first two share memory until they execute
-//! another program, and need none.
+//! Children made otherwise (vfork, posix_spawn, _Fork, clone without the C library) have no such care; the first two share memory until they
+//! execute another program, and need none. The others have no gigantic pages.
 
 use std::cell::UnsafeCell;
 
@@ -58,12 +58,16 @@ unsafe extern "C" fn prepare() {
     let pipe = (need != Need::Nothing).then(sys::pipe).and_then(Result::ok);
     let mut held = None;
     if pipe.is_some() || has_gigantic {
+        let mut can_hold = true;
         for pool in locked.pools.iter_mut().flatten() {
-            // What cannot be protected for a moment is not there to be lost either.
-            let _ = pool.touch_all();
-            let _ = pool.make_stack_ordinary();
+            if pipe.is_some() {
+                // What cannot be protected for a moment is not there to be lost either.
+                let _ = pool.touch_all();
+            }
+            // We would wait for ourselves.
+            can_hold &= pool.make_stack_ordinary().is_ok();
         }
-        if (need == Need::CopyUndisturbed || has_gigantic) && sys::has_threads() {
+        if can_hold && (need == Need::CopyUndisturbed || has_gigantic) && sys::has_threads() {
             held = Held::new().ok();
         }
         if let Some(held) = &held {
@@ -95,6 +99,14 @@ unsafe extern "C" fn parent() {
         if copies {
             report::count(Event::ForkCopy);
         }
+        if let Some(held) = &held {
+            // The child has what it gets of these, and closes its end of `held` whenever it comes to that.
+            locked
+                .pools
+                .iter()
+                .flatten()
+                .for_each(|pool| pool.let_go_all(Kind::Gigantic, held));
+        }
         if let Some((read, write)) = pipe {
             sys::close(write);
             // A byte: the child is ready. The end of the pipe: it is no more, or never was.
@@ -121,7 +133,7 @@ unsafe extern "C" fn child() {
         }
         if done.is_err() {
             sys::tell(format_args!(
-                "no memory to copy huge pages for a forked process; it may be killed"
+                "no memory to copy huge pages for a forked process; it ends when it uses them"
             ));
         }
         drop(held);

@@ -239,6 +239,11 @@ impl Pool {
                 return Err(error);
             }
         }
+        if kind == Kind::Gigantic {
+            // Linux 6.18 may give a forked child zeros instead of its gigantic pages, or nothing: it takes page tables of their level for shared
+            // ones. So no child has them: of one made by fork() we see to it that it has a copy, any other one ends when it touches them.
+            let _ = sys::madvise(address, bytes, libc::MADV_DONTFORK);
+        }
         self.map.set_live(start, end, USED | READ_WRITE);
         Ok(())
     }

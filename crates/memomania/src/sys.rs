@@ -119,6 +119,15 @@ pub fn copy(from: usize, to: usize, length: usize) {
     unsafe { std::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, length) }
 }
 
+/// Memory is all zeros. It must be mapped readable, and the address aligned to 8.
+pub fn is_zero(address: usize, length: usize) -> bool {
+    let words = (0..length / 8).map(|index| {
+        // SAFETY: see the module; the pool's map says that it is mapped readable.
+        unsafe { std::ptr::read_volatile((address as *const u64).add(index)) }
+    });
+    words.fold(0, |all, word| all | word) == 0
+}
+
 /// Waits while the word is `value`, or a signal comes.
 pub fn futex_wait(word: &std::sync::atomic::AtomicU32, value: u32) {
     // SAFETY: the word lives through the call.

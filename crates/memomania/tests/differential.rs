@@ -32,13 +32,20 @@ fn seed() -> u64 {
 }
 
 fn compare(heap: &str, anon: &str) {
+    compare_with(heap, anon, &[]);
+}
+
+fn compare_with(heap: &str, anon: &str, more: &[(&str, &str)]) {
     let folder = tempfile::tempdir().unwrap();
     let (plain, ours) = (folder.path().join("plain"), folder.path().join("ours"));
     let run = |file: &std::path::Path, preload: bool| {
         let mut command = ourselves("plays_its_part", "fuzz");
         command.env("MEMOMANIA_OUT", file);
         if preload {
-            under(&mut command, &settings(heap, anon, &[]).settings());
+            under(&mut command, &settings(heap, anon, more).settings());
+        }
+        if !more.is_empty() {
+            command.env("MEMOMANIA_FILL", "1");
         }
         command
     };
@@ -94,6 +101,11 @@ fn hugetlb_pages_that_are_short_behave_as_the_kernels() {
     let _alone = alone();
     let Some(_pages) = HugePages::reserve(4) else { return };
     compare("2M", "2M");
+}
+
+#[test]
+fn a_pool_that_is_nearly_full_behaves_as_the_kernels() {
+    compare_with("4K", "4K+8M,2M:thp", &[("ANON_SIZE", "1G")]);
 }
 
 #[test]
@@ -182,6 +194,13 @@ impl Fuzz {
     }
 
     fn run(&mut self) {
+        if std::env::var_os("MEMOMANIA_FILL").is_some() {
+            // Of a pool of 1 GB, a few megabytes are left, in places.
+            for _ in 0..126 {
+                self.mmap(0, 8 << 20, RW, MEMORY, -1, 0);
+            }
+            self.line.clear();
+        }
         for call in 0..calls() {
             self.line.clear();
             write!(self.line, "{call} ").unwrap();

@@ -8,24 +8,22 @@ use crate::demote::{self, Held};
 use crate::sys::{self, Result, ENOMEM};
 
 impl Pool {
-    /// Before a fork whose child copies: what was reserved and never touched is reserved for the parent alone, and a child that reads it dies.
+    /// Before a fork whose child copies 2 MB pages: one that was reserved and never touched is reserved for the parent alone, and a child that
+    /// reads it dies.
     pub fn touch_all(&mut self) -> Result<()> {
-        let mut at = 0;
-        while at < self.map.len() {
-            let (first, last) = self.map.granule(at);
+        let mut from = 0;
+        while let Some((first, last)) = self.next_live(Kind::Huge, from) {
             let live = i32::from(self.map.slot(first).live);
             let (address, bytes) = (self.address(first), Self::bytes(first, last));
-            if live != 0 {
-                let is_readable = live & flag::PROT_READ != 0;
-                if !is_readable {
-                    sys::mprotect(address, bytes, live & flag::PROT_ALL | flag::PROT_READ)?;
-                }
-                sys::touch(address);
-                if !is_readable {
-                    sys::mprotect(address, bytes, live & flag::PROT_ALL)?;
-                }
+            let is_readable = live & flag::PROT_READ != 0;
+            if !is_readable {
+                sys::mprotect(address, bytes, live & flag::PROT_ALL | flag::PROT_READ)?;
             }
-            at = last;
+            sys::touch(address);
+            if !is_readable {
+                sys::mprotect(address, bytes, live & flag::PROT_ALL)?;
+            }
+            from = last;
         }
         Ok(())
     }
@@ -58,6 +56,15 @@ impl Pool {
         }
     }
 
+    /// Lets writers to hugetlb pages of this kind go on.
+    pub fn let_go_all(&self, kind: Kind, held: &Held) {
+        let mut from = 0;
+        while let Some((first, last)) = self.next_live(kind, from) {
+            held.let_go(self.address(first), Self::bytes(first, last));
+            from = last;
+        }
+    }
+
     /// In the child of a fork: copies all 2 MB pages, and lets the parent go on with each.
     pub fn copy_all(&mut self, held: Option<&Held>) -> Result<()> {
         let mut result = Ok(());
@@ -72,8 +79,7 @@ impl Pool {
         result
     }
 
-    /// Before a fork: copies what is in use of gigantic pages to base pages, for the child. Linux 6.18 loses gigantic pages in one of some ten
-    /// forks (the child has zeros there, or is killed): it takes page tables of that level for shared ones.
+    /// Before a fork: copies what is in use of gigantic pages to base pages, for the child, which does not get those pages ([`Pool::bring`]).
     pub fn make_shadow(&mut self) -> Result<()> {
         let Some((mut first, mut last)) = self.next_live(Kind::Gigantic, 0) else {
             return Ok(());
@@ -112,7 +118,8 @@ impl Pool {
         Ok(())
     }
 
-    /// In the child of a fork: has the copies where the gigantic pages were.
+    /// In the child of a fork: has the copies where the gigantic pages were. What there is no copy of is no memory any more: touching it ends
+    /// the child, which must not go on with something else.
     pub fn use_shadow(&mut self) -> Result<()> {
         let mut result = Ok(());
         let mut from = 0;
@@ -123,11 +130,22 @@ impl Pool {
                 0 => Err(ENOMEM),
                 shadow => demote::place(shadow + Self::bytes(0, first), bytes, address),
             };
-            result = result.and(moved.and_then(|()| self.became_ordinary(first, last, protection)));
+            result = result.and(match moved {
+                Ok(()) => self.became_ordinary(first, last, protection),
+                Err(error) => self.lose(first, last).and(Err(error)),
+            });
             from = last;
         }
         self.drop_shadow();
         result
+    }
+
+    /// Says that a hugetlb page is gone, with what was in it.
+    fn lose(&mut self, first: usize, last: usize) -> Result<()> {
+        self.map.set_live(first, last, 0);
+        self.map.set_kind(first, last, Kind::Base);
+        self.map.free(first, last, false);
+        self.clear(first, last)
     }
 
     /// There are copies.
