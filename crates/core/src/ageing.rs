@@ -230,14 +230,22 @@ mod tests {
 
     #[test]
     fn a_program_that_is_behind_pays_for_nothing_more() {
-        let (view, asked) = view(vec![base(1, 512, 512), testing::huge(2, true).0, base(3, 512, 0), base(4, 512, 512)]);
+        let (view, asked) = view(vec![
+            base(1, 512, 512),
+            testing::huge(2, true).0,
+            base(3, 512, 0),
+            base(4, 512, 512),
+        ]);
         let chosen = room_for(600).choose(&view, &asked, true);
         assert_eq!((numbers(&chosen), chosen.later), (vec![2, 3], 2));
         let mut ageing = room_for(512);
         for i in 0..40 {
             let chosen = ageing.choose(&view, &asked, i % 2 == 1);
             let (is_behind, first) = (i % 2 == 1, i < 20);
-            assert!(is_behind || first == chosen.regions.contains(&Region(1)), "{i}: turns go on later");
+            assert!(
+                is_behind || first == chosen.regions.contains(&Region(1)),
+                "{i}: turns go on later"
+            );
         }
     }
 

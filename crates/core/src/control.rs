@@ -106,6 +106,10 @@ const SCAN_PART: u32 = 2;
 /// Part of the processor budget that keeping the stock may take.
 const STOCK_PART: u32 = 2;
 
+/// Intervals' worth of promotions that may wait while accessed bits are still cleared for more of them: as long as a region needs to qualify
+/// for MEGA.
+const BACKLOG: u32 = 5;
+
 /// How the loop's own notice begins, which says that scans are dear; all others are the host's.
 pub(crate) const STRETCHED: &str = "a scan with its clearing of accessed bits takes";
 
@@ -535,8 +539,8 @@ impl<'a, H: Host> Control<'a, H> {
         }
     }
 
-    /// Whether what was and is to be done with a process takes the whole next interval, as far as stall goes: then there is no sense in looking
-    /// for more to do.
+    /// Whether what was and is to be done with a process takes the next [`BACKLOG`] intervals, as far as stall goes: then there is no sense
+    /// in looking for more to do.
     fn is_behind(&self, process: ProcessId, decision: &Decision) -> bool {
         let now = self.host.now();
         let promotes = |action: &&Action| action.process == process && action.kind == Kind::Promote;
@@ -545,7 +549,7 @@ impl<'a, H: Host> Control<'a, H> {
         let cost = self.costs.get(&Kind::Promote).copied().unwrap_or_default();
         let work = cost.saturating_mul(u32::try_from(open).unwrap_or(u32::MAX));
         let from = now.max(self.pacing.free_from(process));
-        from.after(work + pause_after(work, self.settings.budget.stall)) > now.after(self.settings.interval)
+        from.after(work + pause_after(work, self.settings.budget.stall)) > now.after(self.settings.interval * BACKLOG)
     }
 
     /// What there is room for until the next scan, by process, best last; `room` actions on each at most. The rest is said to wait.
