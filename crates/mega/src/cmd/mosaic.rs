@@ -16,7 +16,8 @@ use crate::children;
 use crate::exit::{say, tell, Failure};
 
 mod explore;
-mod report;
+pub mod live;
+pub mod report;
 mod reserve;
 mod target;
 
