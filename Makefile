@@ -10,6 +10,7 @@ CARGO := cargo
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo -E env PATH="$$PATH")
 PREFIX ?= /usr/local
 MEGA := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)/release/mega
+MEMOMANIA := $(dir $(MEGA))libmemomania.so
 
 TEST := $(CARGO) test --workspace --release --locked --no-fail-fast
 
@@ -66,6 +67,7 @@ bench: setup
 
 install: build
 	install -D -m 755 $(MEGA) $(DESTDIR)$(PREFIX)/bin/mega
+	install -D -m 755 $(MEMOMANIA) $(DESTDIR)$(PREFIX)/lib/libmemomania.so
 
 clean:
 	$(CARGO) clean

@@ -1,7 +1,9 @@
 //! The command line: every option once, with its help.
 
+mod mosaic;
 mod sim;
 
+pub use mosaic::{ExploreArgs, MosaicAction, MosaicArgs, Reserve};
 pub use sim::{
     SimAccuracyArgs, SimArgs, SimCalibrateArgs, SimCommand, SimListArgs, SimMachine, SimPaperArgs, SimRunArgs,
     SimSweepArgs,
@@ -63,6 +65,8 @@ pub enum Command {
     Hog(HogArgs),
     /// Make free 2 MB blocks now, or keep making them
     Compact(CompactArgs),
+    /// Run a command with its memory on a chosen mixture of page sizes
+    Mosaic(MosaicArgs),
     /// Run one of the lab's workloads (used by the demonstration, tests and benchmarks)
     #[command(hide = true)]
     Workload(WorkloadArgs),
