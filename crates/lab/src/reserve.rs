@@ -131,7 +131,10 @@ mod tests {
         let (_folder, root, mut knobs) = machine("2");
         let error = reserve(&root, &mut knobs, &[(Kind::Gigantic, 4)]).unwrap_err();
         let text = error.to_string();
-        assert!(text.contains("4 hugetlb pages of 1G are wanted, and 1 could be had"), "{text}");
+        assert!(
+            text.contains("4 hugetlb pages of 1G are wanted, and 1 could be had"),
+            "{text}"
+        );
         let file = root.sys.join("kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages");
         assert_ne!(std::fs::read_to_string(&file).unwrap().trim(), "2");
         knobs.restore().unwrap();

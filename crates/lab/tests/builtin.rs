@@ -148,7 +148,10 @@ fn every_workload_is_watched_before_its_first_touch_and_measures_what_it_promise
         ("simplex", &[("mib", "16"), ("seconds", "0.2")]),
         ("events", &[("mib", "16"), ("seconds", "0.2")]),
         ("paths", &[("mib", "16"), ("seconds", "0.2")]),
-        ("gups", &[("mib", "16"), ("updates", "100000"), ("check", ""), ("heap", "")]),
+        (
+            "gups",
+            &[("mib", "16"), ("updates", "100000"), ("check", ""), ("heap", "")],
+        ),
         ("graph", &[("scale", "16"), ("iterations", "1"), ("heap", "")]),
         ("compute", &[("seconds", "0.2")]),
         ("touch", &[("mib", "16"), ("scattered", "")]),

@@ -237,8 +237,8 @@ impl Looking {
 
     /// Bytes in hugetlb pages, and of these in pages of 1 GB. Walks the page tables only of a process that has some.
     fn hugetlb(&self, pid: u32) -> [u64; 2] {
-        let has_some =
-            status::read(&self.root, pid).is_ok_and(|status| status.memory.hugetlb_bytes.is_some_and(|bytes| bytes > 0));
+        let has_some = status::read(&self.root, pid)
+            .is_ok_and(|status| status.memory.hugetlb_bytes.is_some_and(|bytes| bytes > 0));
         let mappings = has_some.then(|| smaps::read(&self.root, pid).ok()).flatten();
         mappings.into_iter().flatten().fold([0, 0], |[all, gigantic], entry| {
             let usage = &entry.usage;

@@ -181,10 +181,7 @@ impl Mosaic {
             } else {
                 (stated as u64 / page).min(most)
             };
-            Some((
-                *kind,
-                self.reserve[index].map_or(follows, |bytes| bytes.div_ceil(page)),
-            ))
+            Some((*kind, self.reserve[index].map_or(follows, |bytes| bytes.div_ceil(page))))
         };
         RESERVED.iter().enumerate().filter_map(of).collect()
     }
@@ -226,7 +223,9 @@ impl Mosaic {
     /// In words.
     #[must_use]
     pub fn about(&self) -> String {
-        let share = self.share.map_or(String::new(), |share| format!(", the first {share} of it"));
+        let share = self
+            .share
+            .map_or(String::new(), |share| format!(", the first {share} of it"));
         format!(
             "Memomania: heap on {}, mappings on {}{share}",
             pages_of(&self.heap),
@@ -292,10 +291,7 @@ mod tests {
         let settings = wire::decode(made[0].1.to_str().unwrap()).unwrap();
         assert_eq!(settings.heap.layout.to_string(), "2M:thp@0");
         assert_eq!(settings.anon.layout.to_string(), "1G@0+1G");
-        assert_eq!(
-            (settings.fallback, settings.report),
-            (Fallback::Smaller, "/tmp/report")
-        );
+        assert_eq!((settings.fallback, settings.report), (Fallback::Smaller, "/tmp/report"));
         let half = of("2M:share=50%", None);
         let settings = wire::decode(half[0].1.to_str().unwrap()).unwrap();
         assert_eq!(settings.heap.layout.to_string(), "2M@0+1G");

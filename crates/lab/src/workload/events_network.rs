@@ -118,6 +118,7 @@ struct Switch {
 
 /// The network with all that is under way in it.
 #[derive(Debug)]
+#[allow(clippy::vec_box)] // Modules are objects of their own where this stands for OMNeT++, and how they lie in memory is what matters.
 pub struct Network {
     hosts: Vec<Box<Host>>,
     switches: Vec<Box<Switch>>,
@@ -287,7 +288,10 @@ impl Network {
             return Err(corrupt(format_args!("nothing is due any more")));
         };
         if message.time_ns < self.now_ns {
-            return Err(corrupt(format_args!("something is due {} ns late", self.now_ns - message.time_ns)));
+            return Err(corrupt(format_args!(
+                "something is due {} ns late",
+                self.now_ns - message.time_ns
+            )));
         }
         self.now_ns = message.time_ns;
         let (at, hosts) = (message.at, self.hosts.len());

@@ -64,7 +64,11 @@ impl Workload for Options {
 fn run(o: &Options, stage: &mut Stage) -> Result<(), WorkloadError> {
     let rmat = o.rmat();
     let mut graph = Graph::new(&rmat, o.heap, &o.common)?;
-    let areas: Vec<Value> = graph.areas().iter().map(|(name, area)| range_json(name, area.range())).collect();
+    let areas: Vec<Value> = graph
+        .areas()
+        .iter()
+        .map(|(name, area)| range_json(name, area.range()))
+        .collect();
     stage.start(&areas, json!({"seed": o.common.seed}));
     let start = now_ns();
     graph.build(&rmat);

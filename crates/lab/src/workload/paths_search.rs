@@ -103,7 +103,7 @@ impl Map {
 /// The ground of a cell: an eighth of patches is water, a tenth of the other cells cannot be walked on either.
 fn drawn(side: usize, seed: u64, cell: usize) -> u8 {
     let (row, column) = (cell / side, cell % side);
-    let patch = mix(seed ^ mix(((row / PATCH) << 32 | column / PATCH) as u64));
+    let patch = mix(seed ^ mix(((row / PATCH) << 32 | (column / PATCH)) as u64));
     let single = mix(!seed ^ mix(cell as u64));
     match (below(patch, 8), below(single, 10)) {
         (0, _) | (_, 0) => 0,
@@ -165,7 +165,9 @@ impl Searches {
     /// When there is no memory, or the map has more cells than a 32-bit number.
     pub fn new(map: Map) -> Result<Self, WorkloadError> {
         if u32::try_from(map.cells()).is_err() {
-            return Err(WorkloadError::Usage("paths: at most 160 GB: cells have 32-bit numbers".into()));
+            return Err(WorkloadError::Usage(
+                "paths: at most 160 GB: cells have 32-bit numbers".into(),
+            ));
         }
         let mut nodes = Vec::new();
         nodes

@@ -68,7 +68,10 @@ impl Workload for Options {
 fn run(o: &Options, stage: &mut Stage) -> Result<(), WorkloadError> {
     o.common.must_not_advise("simplex")?;
     let size = o.size()?;
-    stage.start(&[], json!({"seed": o.common.seed, "nodes": size.nodes, "arcs": size.arcs}));
+    stage.start(
+        &[],
+        json!({"seed": o.common.seed, "nodes": size.nodes, "arcs": size.arcs}),
+    );
     let start = now_ns();
     let mut simplex = Simplex::new(size, o.common.seed)?;
     let load_ns = now_ns() - start;
@@ -100,6 +103,9 @@ fn run(o: &Options, stage: &mut Stage) -> Result<(), WorkloadError> {
         &[],
     );
     let result = simplex.verify();
-    event("checked", json!({"ok": result.is_ok(), "checksum": result.as_ref().ok()}));
+    event(
+        "checked",
+        json!({"ok": result.is_ok(), "checksum": result.as_ref().ok()}),
+    );
     result.map(drop)
 }

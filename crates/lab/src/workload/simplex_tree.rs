@@ -410,7 +410,9 @@ impl Simplex {
         // A tree's flow costs what its potentials say.
         match i64::try_from(cost) {
             Ok(all) if cost == worth => Ok(all),
-            _ => Err(corrupt(format_args!("the flow costs {cost}, and by potentials {worth}"))),
+            _ => Err(corrupt(format_args!(
+                "the flow costs {cost}, and by potentials {worth}"
+            ))),
         }
     }
 
@@ -458,7 +460,10 @@ mod tests {
                     }
                 }
             }
-            let to = (1..=size.nodes).filter(|v| left[*v] < 0).min_by_key(|v| far[*v]).unwrap();
+            let to = (1..=size.nodes)
+                .filter(|v| left[*v] < 0)
+                .min_by_key(|v| far[*v])
+                .unwrap();
             let (mut most, mut at, mut steps) = (left[from].min(-left[to]), to, Vec::new());
             while at != from {
                 let (k, forwards) = by[at];
@@ -489,7 +494,11 @@ mod tests {
                 assert!(simplex.pivots < 100_000);
             }
             simplex.settle();
-            assert_eq!(simplex.verify().unwrap(), cheapest(size, seed), "{nodes} nodes, seed {seed}");
+            assert_eq!(
+                simplex.verify().unwrap(),
+                cheapest(size, seed),
+                "{nodes} nodes, seed {seed}"
+            );
         }
     }
 
