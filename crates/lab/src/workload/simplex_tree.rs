@@ -102,6 +102,15 @@ impl Size {
         let head = if other >= tail { other + 1 } else { other };
         (1 + below(mix(random), COSTS) as i64, tail, head)
     }
+
+    /// The arc between the root and a node, which costs more than any way through the network.
+    fn root_arc(self, seed: u64, node: usize) -> (i64, usize, usize) {
+        let expensive = (COSTS as i64 + 1) * (self.nodes as i64 + 1);
+        match self.supply(seed, node) >= 0 {
+            true => (expensive, node, 0),
+            false => (expensive, 0, node),
+        }
+    }
 }
 
 /// An instance with its tree.
@@ -141,17 +150,15 @@ impl Simplex {
     pub fn new(size: Size, seed: u64) -> Result<Self, WorkloadError> {
         let mut arcs: Vec<Arc> = room(size.arcs + size.nodes, "allocate the arcs")?;
         let mut nodes: Vec<Node> = room(size.nodes + 1, "allocate the nodes")?;
-        // More than any way through the network costs.
-        let expensive = (COSTS as i64 + 1) * (size.nodes as i64 + 1);
         for node in 0..=size.nodes {
             let is_root = node == 0;
             let supply = if is_root { 0 } else { size.supply(seed, node) };
             let up = supply >= 0;
             nodes.push(Node {
-                potential: match (is_root, up) {
+                potential: match (is_root, size.root_arc(seed, node.max(1)).0) {
                     (true, _) => 0,
-                    (false, true) => expensive,
-                    (false, false) => -expensive,
+                    (false, cost) if up => cost,
+                    (false, cost) => -cost,
                 },
                 supply,
                 flow: supply.abs(),
@@ -172,8 +179,7 @@ impl Simplex {
         for arc in 0..size.arcs + size.nodes {
             let (cost, tail, head) = match arc.checked_sub(size.arcs) {
                 None => size.arc(seed, arc),
-                Some(node) if nodes[node + 1].up => (expensive, node + 1, 0),
-                Some(node) => (expensive, 0, node + 1),
+                Some(node) => size.root_arc(seed, node + 1),
             };
             let next_out = std::mem::replace(&mut nodes[tail].first_out, arc);
             let next_in = std::mem::replace(&mut nodes[head].first_in, arc);
@@ -375,11 +381,10 @@ impl Simplex {
         for (number, arc) in self.arcs.iter().enumerate() {
             let wrong = || corrupt(format_args!("arc {number} is {arc:?}"));
             let made = match number.checked_sub(self.size.arcs) {
-                None => Some(self.size.arc(self.seed, number)),
-                Some(_) if (arc.tail == 0) == (arc.head == 0) || arc.tail.max(arc.head) >= count => None,
-                Some(node) => Some((arc.cost, arc.tail, arc.head)).filter(|_| arc.tail + arc.head == node + 1),
+                None => self.size.arc(self.seed, number),
+                Some(node) => self.size.root_arc(self.seed, node + 1),
             };
-            if made != Some((arc.cost, arc.tail, arc.head)) || arc.flow < 0 {
+            if made != (arc.cost, arc.tail, arc.head) || arc.flow < 0 {
                 return Err(wrong());
             }
             let (out, into) = (&mut last_out[arc.tail], &mut last_in[arc.head]);
