@@ -142,9 +142,9 @@ const CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "gups-heap",
-        help: "2^30 random updates of 3 GB that malloc gave: a fixed piece of work",
+        help: "2^29 random updates of 3 GB that malloc gave: a fixed piece of work",
         make: |scale| {
-            let updates = f64::from(1 << 30) * scale;
+            let updates = f64::from(1 << 29) * scale;
             let sizes = [
                 ("mib", mib(3072.0, scale)),
                 ("updates", format!("{:.0}", updates.max(1000.0))),
@@ -171,7 +171,7 @@ const CATALOGUE: &[Entry] = &[
         name: "simplex",
         help: "a network simplex on 2 GB of arcs and nodes, as 429.mcf does",
         make: |scale| {
-            let visits = format!("{:.0}", (1e9 * scale).max(1e6));
+            let visits = format!("{:.0}", (5e8 * scale).max(1e6));
             workload("simplex", &[("mib", mib(2048.0, scale)), ("visits", visits)], 1)
         },
     },
@@ -179,7 +179,7 @@ const CATALOGUE: &[Entry] = &[
         name: "events",
         help: "a discrete event simulation of 2 GB of small objects, as 471.omnetpp does",
         make: |scale| {
-            let events = format!("{:.0}", (15e6 * scale).max(1e5));
+            let events = format!("{:.0}", (4e6 * scale).max(1e5));
             workload("events", &[("mib", mib(2048.0, scale)), ("events", events)], 1)
         },
     },
@@ -187,7 +187,7 @@ const CATALOGUE: &[Entry] = &[
         name: "paths",
         help: "path finding on maps and with nodes of 2 GB, as 473.astar does",
         make: |scale| {
-            let cells = format!("{:.0}", (30e6 * scale).max(1e5));
+            let cells = format!("{:.0}", (2e7 * scale).max(1e5));
             workload("paths", &[("mib", mib(2048.0, scale)), ("cells", cells)], 1)
         },
     },

@@ -39,8 +39,9 @@ pub struct Mosaic {
 /// The kinds of which pages are set aside, the rarest first.
 const RESERVED: [Kind; 2] = [Kind::Gigantic, Kind::Huge];
 
-/// Part of a program's need that is set aside beside it: what allocators leave unused.
-const SLACK: u64 = 16;
+/// A part of a program's need, and bytes, that are set aside beside it: what allocators leave unused.
+const SLACK_PART: u64 = 16;
+const SLACK_BYTES: u64 = 64 << 20;
 
 impl fmt::Display for Mosaic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -173,7 +174,7 @@ impl Mosaic {
             let pools = u64::try_from(demands.len()).ok().filter(|pools| *pools > 0)?;
             let page = kind.bytes() as u64;
             // Each pool begins with a page of its own.
-            let most = (needs_bytes + needs_bytes / SLACK).div_ceil(page) + pools - 1;
+            let most = (needs_bytes + needs_bytes / SLACK_PART + SLACK_BYTES).div_ceil(page) + pools - 1;
             let stated: usize = demands.iter().map(|(bytes, _)| bytes).sum();
             let is_open = demands.iter().any(|(_, is_open)| *is_open);
             let follows = if is_open {
@@ -255,15 +256,15 @@ mod tests {
     #[test]
     fn pages_are_set_aside_for_what_the_program_needs_and_no_more_than_the_layout_states() {
         let pages = |text| mosaic(text).pages(2 * GIB);
-        assert_eq!(pages("2M"), [(Kind::Huge, 1088 + 1)]);
-        assert_eq!(pages("1G"), [(Kind::Gigantic, 3), (Kind::Huge, 1088)]);
+        assert_eq!(pages("2M"), [(Kind::Huge, 1120 + 1)]);
+        assert_eq!(pages("1G"), [(Kind::Gigantic, 3), (Kind::Huge, 1120)]);
         assert_eq!(pages("heap=1G:anon=4K"), [(Kind::Gigantic, 3)]);
-        assert_eq!(pages("heap=1G@0+1G/2M"), [(Kind::Gigantic, 1), (Kind::Huge, 1088)]);
+        assert_eq!(pages("heap=1G@0+1G/2M"), [(Kind::Gigantic, 1), (Kind::Huge, 1120)]);
         assert_eq!(pages("heap=2M@1G+64M"), [(Kind::Huge, 32)]);
-        assert_eq!(pages("heap=2M@0+64G"), [(Kind::Huge, 1088)]);
+        assert_eq!(pages("heap=2M@0+64G"), [(Kind::Huge, 1120)]);
         assert_eq!(pages("heap=2M:share=25%"), [(Kind::Huge, 256)]);
         assert_eq!(pages("heap=2M:share=0%"), []);
-        assert_eq!(pages("1G:reserve-1G=6G"), [(Kind::Gigantic, 6), (Kind::Huge, 1088)]);
+        assert_eq!(pages("1G:reserve-1G=6G"), [(Kind::Gigantic, 6), (Kind::Huge, 1120)]);
         assert_eq!(pages("4K"), []);
         assert_eq!(pages("2M:thp"), []);
     }

@@ -37,7 +37,7 @@ pub struct Options {
 }
 
 /// Events in a second, and messages made in a second, about: for plans only.
-const EVENTS_PER_SECOND: f64 = 400e3;
+const EVENTS_PER_SECOND: f64 = 120e3;
 const MADE_PER_SECOND: f64 = 3e6;
 
 /// Events between two looks at the clock.

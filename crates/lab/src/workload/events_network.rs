@@ -27,7 +27,8 @@ const BYTE_NS: u64 = 80;
 /// From one end of a link to the other.
 const LINK_NS: u64 = 500;
 /// A host thinks for so long on average before it asks, and before it answers.
-const THINK_NS: u64 = 1_000_000;
+const ASK_NS: u64 = 1_000_000;
+const ANSWER_NS: u64 = 50_000;
 /// Bytes of a frame beside its data.
 const HEADER_BYTES: u64 = 26;
 
@@ -275,7 +276,7 @@ impl Network {
             data: Box::default(),
         });
         message.fill(random);
-        let think = below(mix(random), 2 * THINK_NS);
+        let think = below(mix(random), 2 * ASK_NS);
         self.schedule(message, think, What::Send, host);
     }
 
@@ -320,7 +321,7 @@ impl Network {
                     let content = self.random(at);
                     message.fill(content);
                     (message.from, message.to, message.is_reply) = (at, message.from, true);
-                    self.schedule(message, below(mix(content), 2 * THINK_NS), What::Send, at);
+                    self.schedule(message, below(mix(content), 2 * ANSWER_NS), What::Send, at);
                 }
             }
         }

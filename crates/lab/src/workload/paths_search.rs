@@ -46,17 +46,14 @@ impl Map {
         self.ground.len()
     }
 
-    /// A start and a goal, both on firm ground, for search `number`; a third of the map apart at most each way.
+    /// A start and a goal, both on firm ground, for search `number`.
     fn task(&self, number: u64) -> Option<(usize, usize)> {
-        let reach = (self.side / 3).max(1) as u64;
         (0..1000u64).find_map(|attempt| {
-            let draw = |what: u64| mix(self.seed ^ mix(number << 12 | attempt << 2 | what));
-            let from = below(draw(0), self.cells() as u64) as usize;
-            let moved = |at: usize, what| {
-                let to = (at as u64 + below(draw(what), 2 * reach + 1)).checked_sub(reach)? as usize;
-                Some(to).filter(|to| *to < self.side)
+            let draw = |what: u64| {
+                let random = mix(self.seed ^ mix((number << 11) | (attempt << 1) | what));
+                below(random, self.cells() as u64) as usize
             };
-            let to = moved(from / self.side, 1)? * self.side + moved(from % self.side, 2)?;
+            let (from, to) = (draw(0), draw(1));
             (from != to && self.ground[from] > 0 && self.ground[to] > 0).then_some((from, to))
         })
     }

@@ -37,7 +37,7 @@ pub struct Options {
 }
 
 /// Visits in a second, and arcs made in a second, about: for plans only.
-const VISITS_PER_SECOND: f64 = 25e6;
+const VISITS_PER_SECOND: f64 = 15e6;
 const ARCS_PER_SECOND: f64 = 20e6;
 
 /// Visits between two looks at the clock, at least.
