@@ -1,19 +1,22 @@
 //! The same random sequence of calls of the mmap family in two processes, one of them under the library: results, error numbers, contents and
 //! the permissions in /proc/self/maps are the same, but for addresses.
 //!
-//! `MEMOMANIA_CALLS=1000000 cargo test --release -p libmemomania --test differential` for a long run; `MEMOMANIA_SEED` for another one;
+//! A million calls in all, some 50 s of one processor. `MEMOMANIA_CALLS` is how many under each layout, `MEMOMANIA_SEED` chooses others;
 //! `MEMOMANIA_CHECK_ALL=1` to look at all memory after each call.
 
 mod support;
 
 use std::fmt::Write as _;
 use std::fs::File;
-use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::io::{BufWriter, Write};
 use std::os::fd::AsRawFd;
+use std::process::Output;
+use std::sync::OnceLock;
 
+use memomania_layout::settings::Partial;
 use rand_core::{RngCore, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use support::{alone, ourselves, output, part, settings, under, HugePages};
+use support::{alone, ourselves, part, settings, under, HugePages};
 
 const PAGE: usize = 4096;
 const RW: i32 = libc::PROT_READ | libc::PROT_WRITE;
@@ -24,52 +27,61 @@ const MOST: usize = 40;
 fn calls() -> u64 {
     std::env::var("MEMOMANIA_CALLS")
         .ok()
-        .map_or(6000, |n| n.parse().unwrap())
+        .map_or(167_000, |n| n.parse().unwrap())
 }
 
 fn seed() -> u64 {
     std::env::var("MEMOMANIA_SEED").ok().map_or(1, |n| n.parse().unwrap())
 }
 
-fn compare(heap: &str, anon: &str) {
-    compare_with(heap, anon, &[]);
+/// What a run noted, a line for each call; without layouts, of a run without the library.
+fn play(fill: bool, layouts: Option<&Partial>) -> (String, Output) {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let mut command = ourselves("plays_its_part", "fuzz");
+    command.env("MEMOMANIA_OUT", file.path());
+    if fill {
+        command.env("MEMOMANIA_FILL", "1");
+    }
+    if let Some(layouts) = layouts {
+        under(&mut command, &layouts.settings());
+    }
+    let output = command.output().unwrap();
+    (std::fs::read_to_string(file.path()).unwrap(), output)
 }
 
-fn compare_with(heap: &str, anon: &str, more: &[(&str, &str)]) {
-    let folder = tempfile::tempdir().unwrap();
-    let (plain, ours) = (folder.path().join("plain"), folder.path().join("ours"));
-    let run = |file: &std::path::Path, preload: bool| {
-        let mut command = ourselves("plays_its_part", "fuzz");
-        command.env("MEMOMANIA_OUT", file);
-        if preload {
-            under(&mut command, &settings(heap, anon, more).settings());
-        }
-        if !more.is_empty() {
-            command.env("MEMOMANIA_FILL", "1");
-        }
-        command
-    };
-    output(&mut run(&plain, false));
-    let status = run(&ours, true).output().unwrap();
-    let lines = |path| BufReader::new(File::open(path).unwrap()).lines().map(Result::unwrap);
-    let mut all = lines(&ours);
+fn compare(heap: &str, anon: &str) {
+    // One run without the library for all layouts.
+    static PLAIN: OnceLock<String> = OnceLock::new();
+    let plain = PLAIN.get_or_init(|| play(false, None).0);
+    compare_with(plain, false, &settings(heap, anon, &[]));
+}
+
+fn compare_with(plain: &str, fill: bool, layouts: &Partial) {
+    assert_eq!(
+        plain.lines().count() as u64,
+        calls(),
+        "the run without the library ended early"
+    );
+    let (ours, Output { status, stderr, .. }) = play(fill, Some(layouts));
+    let mut all = ours.lines();
     let mut last = std::collections::VecDeque::new();
-    for (index, expected) in lines(&plain).enumerate() {
-        let got = all.next().unwrap_or("(nothing: it ended)".to_string());
-        last.push_back(expected.clone());
+    for (index, expected) in plain.lines().enumerate() {
+        let got = all.next().unwrap_or("(nothing: it ended)");
+        last.push_back(expected);
         if last.len() > 12 {
             last.pop_front();
         }
         assert!(
             expected == got,
-            "heap {heap}, anon {anon}, seed {}, line {index}: the kernel and the library differ\nbefore:  {last:#?}\n\
-             kernel:  {expected}\nlibrary: {got}\n{}\n{}",
+            "{:?}, {:?}, seed {}, line {index}: the kernel and the library differ\nbefore:  {last:#?}\n\
+             kernel:  {expected}\nlibrary: {got}\n{status}\n{}",
+            layouts.heap,
+            layouts.anon,
             seed(),
-            status.status,
-            String::from_utf8_lossy(&status.stderr)
+            String::from_utf8_lossy(&stderr)
         );
     }
-    assert!(status.status.success(), "{status:?}");
+    assert!(status.success(), "{status}: {}", String::from_utf8_lossy(&stderr));
 }
 
 #[test]
@@ -105,7 +117,8 @@ fn hugetlb_pages_that_are_short_behave_as_the_kernels() {
 
 #[test]
 fn a_pool_that_is_nearly_full_behaves_as_the_kernels() {
-    compare_with("4K", "4K+8M,2M:thp", &[("ANON_SIZE", "1G")]);
+    let layouts = settings("4K", "4K+8M,2M:thp", &[("ANON_SIZE", "1G")]);
+    compare_with(&play(true, None).0, true, &layouts);
 }
 
 #[test]
@@ -217,7 +230,7 @@ impl Fuzz {
                     82..=84 => self.map_bad(),
                     85..=86 => self.move_break(),
                     87..=89 => self.map_again(),
-                    90 => self.fork(),
+                    90 if self.one_in(10) => self.fork(),
                     _ => self.touch(),
                 }
             }
@@ -225,7 +238,8 @@ impl Fuzz {
             if self.all {
                 (0..self.regions.len()).for_each(|index| self.check(index));
             }
-            if call % 16 == 0 {
+            if call % 64 == 0 {
+                (0..self.regions.len()).for_each(|index| self.check(index));
                 self.look_at_maps();
             }
             writeln!(self.out, "{}", self.line).unwrap();
@@ -274,11 +288,14 @@ impl Fuzz {
         self.check(self.regions.len() - 1);
     }
 
-    /// Notes what a region holds: as much as can be read.
+    /// Notes what a region holds: as much as can be read, and of large ones some pages.
     fn check(&mut self, index: usize) {
+        const MOST: usize = 48;
         let region = &self.regions[index];
         let mut sum = 0u64;
-        for (page, protection) in region.pages.iter().enumerate() {
+        let step = region.pages.len().div_ceil(MOST);
+        let first = self.stamp as usize % step;
+        for (page, protection) in region.pages.iter().enumerate().skip(first).step_by(step) {
             if protection & libc::PROT_READ != 0 {
                 let at = region.at + page * PAGE;
                 for word in [at, at + 2048, at + PAGE - 8] {

@@ -166,6 +166,8 @@ fn target(
 ) -> Result<usize> {
     let flags = flag::MAP_PRIVATE | flag::MAP_ANONYMOUS;
     let place = match fixed {
+        // In one pool it is the pool's, with any protection.
+        Some(new) if put_in_pool(world, new, bytes, protection)? => Some(new),
         Some(new) if start::meets_pool(new, bytes) => {
             let flags = flags | flag::MAP_FIXED;
             let request = Request {
@@ -199,12 +201,35 @@ fn target(
                     return Ok(place);
                 }
             }
+            // Protected all at once in the end, or the kernel might see several mappings.
+            let writable = flag::PROT_READ | flag::PROT_WRITE;
             let flags = flags | fixed.map_or(0, |_| flag::MAP_FIXED);
-            sys::mmap(fixed.unwrap_or(0), bytes, i32::from(protection), flags, -1, 0)?
+            let place = sys::mmap(fixed.unwrap_or(0), bytes, writable, flags, -1, 0)?;
+            transfer(world, old, place, old_bytes.min(bytes), protection)?;
+            sys::mprotect(place, bytes, i32::from(protection))?;
+            return Ok(place);
         }
     };
     transfer(world, old, place, old_bytes.min(bytes), protection)?;
     Ok(place)
+}
+
+/// New memory in the place of what is there now, if all of that is in one pool.
+fn put_in_pool(world: &mut World, new: usize, bytes: usize, protection: Page) -> Result<bool> {
+    let mut all = parts(new, new + bytes);
+    let (Some(Part { pool: Some(pool), .. }), None) = (all.next(), all.next()) else {
+        return Ok(false);
+    };
+    let Some(pool) = world.pools[pool].as_mut() else {
+        return Ok(false);
+    };
+    let (start, end) = pool.range(new, new + bytes);
+    pool.unmap(start, end)?;
+    if !pool.map.range_suits(start, end, protection) {
+        pool.make_ordinary(start, end)?;
+    }
+    pool.map(start, end, protection, 0)?;
+    Ok(true)
 }
 
 /// New memory of the anonymous pool for what is moved, if it has room.
@@ -220,8 +245,8 @@ fn room(world: &mut World, bytes: usize, protection: Page) -> Result<Option<usiz
     Ok(Some(pool.address(start)))
 }
 
-/// Moves a part of a pool that is one mapping of the kernel's to memory of the kernel's, where it is one again: a program may move it once more,
-/// and that is refused for several. At no moment is there a hole in the pool, which the kernel could give to others. Nothing has changed on failure.
+/// Moves a part of a pool that is one mapping of the kernel's to memory of the kernel's, where it is one again: a program may have it grow there,
+/// and that is refused for several; so it is here. At no moment is there a hole in the pool, which the kernel could give to others. Nothing has changed on failure.
 fn move_out(old: usize, old_bytes: usize, new_bytes: usize, fixed: Option<usize>) -> Result<usize> {
     let flags = flag::MAP_PRIVATE | flag::MAP_ANONYMOUS | flag::MAP_NORESERVE;
     let between = sys::mmap(0, old_bytes, 0, flags, -1, 0)?;
@@ -229,13 +254,18 @@ fn move_out(old: usize, old_bytes: usize, new_bytes: usize, fixed: Option<usize>
         let _ = sys::munmap(between, old_bytes);
         return Err(error);
     }
+    let put_back = |between, bytes| {
+        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+        let _ = sys::mremap(between, old_bytes, old_bytes, flags, old);
+        let _ = sys::munmap(between + old_bytes, bytes - old_bytes);
+    };
+    // Since Linux 6.17 several mappings move at once, but only one grows.
+    let more = old_bytes + BASE;
+    let grown = sys::mremap(between, old_bytes, more, libc::MREMAP_MAYMOVE, 0);
+    let between = grown.inspect_err(|_| put_back(between, old_bytes))?;
     let flags = libc::MREMAP_MAYMOVE | fixed.map_or(0, |_| libc::MREMAP_FIXED);
-    let moved = sys::mremap(between, old_bytes, new_bytes, flags, fixed.unwrap_or(0));
-    if moved.is_err() {
-        let back = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-        let _ = sys::mremap(between, old_bytes, old_bytes, back, old);
-    }
-    moved
+    let moved = sys::mremap(between, more, new_bytes, flags, fixed.unwrap_or(0));
+    moved.inspect_err(|_| put_back(between, more))
 }
 
 /// Moves the content of a part of a pool to new memory with the same protection. Page tables where both are a pool's, on ordinary pages; else
@@ -252,16 +282,18 @@ fn transfer(world: &mut World, from: usize, to: usize, bytes: usize, protection:
         let moved = to_kind.filter(|_| is_ordinary(from_kind) && is_ordinary(to_kind));
         match moved.filter(|_| sys::mremap(source, step, step, KNOWN, target).is_ok()) {
             Some(kind) => Pool::advise_kind(target, step, kind),
-            None => copy(source, target, step, i32::from(protection))?,
+            None => copy(source, target, step, protection, to_kind.is_some())?,
         }
         done += step;
     }
     Ok(())
 }
 
-fn copy(from: usize, to: usize, bytes: usize, protection: i32) -> Result<()> {
+/// Both have this protection; or the target can be written, if it is not `protected`.
+fn copy(from: usize, to: usize, bytes: usize, protection: Page, protected: bool) -> Result<()> {
+    let protection = i32::from(protection);
     let is_readable = protection & flag::PROT_READ != 0;
-    let is_writable = protection & flag::PROT_WRITE != 0;
+    let is_writable = protection & flag::PROT_WRITE != 0 || !protected;
     if !is_readable {
         sys::mprotect(from, bytes, flag::PROT_READ)?;
     }

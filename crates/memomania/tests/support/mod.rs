@@ -5,6 +5,7 @@
 use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use memomania_layout::settings::{Partial, Settings};
 use memomania_layout::wire::{encode, VARIABLE};
@@ -85,7 +86,7 @@ pub fn program(name: &str) -> Option<PathBuf> {
 /// Pages of hugetlb for as long as this lives; put back then. `None`, with a note, where they cannot be had.
 pub struct HugePages {
     folder: &'static str,
-    before: u64,
+    added: u64,
 }
 
 const HUGE: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB";
@@ -127,18 +128,33 @@ impl HugePages {
             return None;
         };
         let target = before + count.saturating_sub(free_of(folder));
-        let this = Self { folder, before };
-        let written = std::fs::write(format!("{folder}/nr_hugepages"), format!("{target}\n"));
-        if written.is_err() || free_of(folder) < count {
-            eprintln!("SKIPPED: {folder} has no {count} free pages, or it needs root to reserve them");
-            return None;
+        let this = Self {
+            folder,
+            added: target - before,
+        };
+        // What others do to memory meanwhile may be in the way for some seconds.
+        for _ in 0..12 {
+            if std::fs::write(format!("{folder}/nr_hugepages"), format!("{target}\n")).is_err() {
+                eprintln!("SKIPPED: it needs root to reserve pages ({folder})");
+                return None;
+            }
+            if free_of(folder) >= count {
+                return Some(this);
+            }
+            let _ = std::fs::write("/proc/sys/vm/compact_memory", "1");
+            std::thread::sleep(Duration::from_millis(500));
         }
-        Some(this)
+        let free = free_of(folder);
+        eprintln!("SKIPPED: no {count} pages to be had, {free} only ({folder})");
+        None
     }
 }
 
 impl Drop for HugePages {
     fn drop(&mut self) {
-        let _ = std::fs::write(format!("{}/nr_hugepages", self.folder), format!("{}\n", self.before));
+        // Others may have reserved some meanwhile.
+        let now = number(self.folder, "nr_hugepages").unwrap_or(0);
+        let rest = now.saturating_sub(self.added);
+        let _ = std::fs::write(format!("{}/nr_hugepages", self.folder), format!("{rest}\n"));
     }
 }
