@@ -58,7 +58,10 @@ fn a_program_runs_on_the_pages_of_its_variant_and_they_are_put_back() {
     let Some(_alone) = ready(2048) else { return };
     let before = (settings(), count());
     let variants = "base,mosaic:2M,mosaic:2M:thp,mosaic:2M:share=50%,mosaic:1G:reserve-1G=3000G";
-    let record = bench(&libraries, &["memomania-fig1", "--scale", "0.01", "--variants", variants]);
+    let record = bench(
+        &libraries,
+        &["memomania-fig1", "--scale", "0.01", "--variants", variants],
+    );
     assert_eq!((settings(), count()), before);
     assert_eq!(state_files(), [PathBuf::new(); 0]);
     let simplex = &record.runs[..5];
@@ -94,5 +97,9 @@ fn without_the_library_a_mosaic_is_skipped_and_the_others_run() {
     );
     assert_eq!(why(&record, 0), "done");
     assert!(matches!(&record.runs[1].outcome, Outcome::Skipped(_)));
-    assert!(why(&record, 1).contains("libmemomania.so is not in"), "{}", why(&record, 1));
+    assert!(
+        why(&record, 1).contains("libmemomania.so is not in"),
+        "{}",
+        why(&record, 1)
+    );
 }
