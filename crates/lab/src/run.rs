@@ -17,18 +17,22 @@ use std::time::{Duration, Instant};
 use mega_linux::knobs::Knobs;
 use mega_linux::proc::{meminfo, ProcRoot};
 
-use crate::condition::{Condition, Kept};
+use crate::condition::Condition;
 use crate::measure::counters::{self, Counters, KernelThreads};
 use crate::measure::faults::{self, Watched};
-use crate::measure::manager::{self, Manager};
+use crate::measure::manager;
 use crate::measure::noise::{Before, Probe};
-use crate::measure::sampler::{Memory, Sampler};
+use crate::measure::sampler::Sampler;
 use crate::measure::{mosaic, speedup, summary};
-use crate::program::{Figures, Launch, Program, ProgramError, Watch};
+use crate::program::{Figures, Launch, Program, ProgramError};
 use crate::reserve::{reserve, ReserveError};
 use crate::result::{Case, Metric, Noise, Outcome, Record, Run, Series};
 use crate::variant::{Mosaic, Variant};
 use crate::warm::{KeepWarm, Takers};
+
+mod watcher;
+
+use watcher::Watcher;
 
 /// A program under a condition.
 #[derive(Debug)]
@@ -105,6 +109,8 @@ pub enum Progress<'a> {
 const RESERVE_BYTES: u64 = 1 << 30;
 /// A run may take so many times what it is expected to, and a minute.
 const PATIENCE: f64 = 4.0;
+/// Settings may take so long to be put back.
+const PUT_BACK: Duration = Duration::from_secs(2);
 
 impl Plan {
     /// Everything that is measured, once each; the main ones marked, in their order first.
@@ -439,13 +445,7 @@ impl Bench<'_> {
         run.noise = before.compare(&self.root, probe, kernel_ns as u64);
         let killed = kept.out_of_memory();
         let undone = kept.undo();
-        let back = knobs.restore().map_err(setting)?;
-        if let Some((path, why)) = back.failed.first() {
-            return Err(ProgramError::System {
-                doing: format!("cannot put back {}", path.display()),
-                source: std::io::Error::other(why.clone()),
-            });
-        }
+        put_back(&mut knobs)?;
         match result {
             Err(ProgramError::Ended { program, status, .. }) if killed => {
                 let said = "the kernel killed it at the memory limit".to_string();
@@ -453,6 +453,24 @@ impl Bench<'_> {
             }
             Ok(figures) => undone.and(managed).and(obeyed).map(|()| figures),
             Err(e) => Err(e),
+        }
+    }
+}
+
+/// Puts all settings back. A page of hugetlb may be in somebody's hands for a moment, and cannot go before.
+fn put_back(knobs: &mut Knobs) -> Result<(), ProgramError> {
+    let end = Instant::now() + PUT_BACK;
+    loop {
+        let back = knobs.restore().map_err(setting)?;
+        match back.failed.first() {
+            None => return Ok(()),
+            Some((path, why)) if Instant::now() >= end => {
+                return Err(ProgramError::System {
+                    doing: format!("cannot put back {}", path.display()),
+                    source: std::io::Error::other(why.clone()),
+                })
+            }
+            Some(_) => std::thread::sleep(Duration::from_millis(50)),
         }
     }
 }
@@ -468,72 +486,5 @@ fn setting(e: mega_linux::knobs::KnobError) -> ProgramError {
     ProgramError::System {
         doing: "cannot make the variant's settings".into(),
         source: std::io::Error::other(e),
-    }
-}
-
-struct Watcher<'a> {
-    options: &'a Options,
-    /// None where nobody manages.
-    manager_options: Option<Vec<String>>,
-    scratch: &'a Path,
-    kept: &'a Kept,
-    sampler: Sampler,
-    faults: Watched,
-    managers: Vec<Manager>,
-    began: Instant,
-    phases: Vec<(f64, String)>,
-    values: BTreeMap<String, f64>,
-    is_mosaic: bool,
-    tell: &'a mut dyn FnMut(&Progress<'_>),
-}
-
-impl Watch for Watcher<'_> {
-    fn process(&mut self, pid: i32) -> Result<(), ProgramError> {
-        self.kept.process(pid)?;
-        if let Some(options) = &self.manager_options {
-            let manager = Manager::start(&self.options.mega, options, pid, self.scratch, self.options.client_cpu)?;
-            self.managers.push(manager);
-        }
-        self.sampler.process(pid);
-        self.faults.process(pid);
-        Ok(())
-    }
-
-    fn phase(&mut self, name: &str) {
-        self.phases.push((self.began.elapsed().as_secs_f64(), name.to_string()));
-        (self.tell)(&Progress::Phase(name));
-    }
-
-    fn figure(&mut self, name: &str, value: f64) {
-        self.sampler.figure(name, value);
-    }
-
-    fn memory_now(&mut self, prefix: &str) {
-        let Some(Memory {
-            rss_bytes,
-            pss_bytes,
-            huge_bytes,
-            waste_bytes,
-            hugetlb_bytes,
-            gigantic_bytes,
-        }) = self.sampler.memory_now()
-        else {
-            return;
-        };
-        let name = |what: &str| match prefix {
-            "" => what.to_string(),
-            prefix => format!("{prefix}_{what}"),
-        };
-        let mut put = |what: &str, bytes: u64| self.values.insert(name(what), bytes as f64);
-        put("rss_bytes", rss_bytes);
-        put("pss_bytes", pss_bytes);
-        put("huge_bytes", huge_bytes);
-        if let Some(waste) = waste_bytes {
-            put("waste_bytes", waste);
-        }
-        if self.is_mosaic || hugetlb_bytes > 0 {
-            put("hugetlb_bytes", hugetlb_bytes);
-            put("gigantic_bytes", gigantic_bytes);
-        }
     }
 }

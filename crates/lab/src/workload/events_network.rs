@@ -11,15 +11,13 @@
 //!
 //! What is due next comes out of a binary heap of pointers, which looks into the objects to compare them.
 
+use super::events_message::{Due, Message, What};
 use super::WorkloadError;
-use crate::content::{below, mix, word};
-use std::cmp::Ordering;
+use crate::content::{below, mix};
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 /// Ports of a switch that lead down.
 const FANOUT: usize = 16;
-/// Least and most words of a message's data.
-const DATA_WORDS: (u64, u64) = (4, 28);
 /// Addresses that a switch remembers.
 const TABLE_MOST: usize = 512;
 /// A byte on the link of a host, in ns of the simulated time: 100 Mb/s.
@@ -29,67 +27,6 @@ const LINK_NS: u64 = 500;
 /// A host thinks for so long on average before it asks, and before it answers.
 const ASK_NS: u64 = 1_000_000;
 const ANSWER_NS: u64 = 50_000;
-/// Bytes of a frame beside its data.
-const HEADER_BYTES: u64 = 26;
-
-/// What is to happen to a message when it is due.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum What {
-    /// Its host sends it.
-    Send,
-    /// It arrives at a host or a switch.
-    Arrive,
-    /// A link is free again: a note of the module to itself.
-    Free,
-}
-
-/// A message.
-#[derive(Debug)]
-struct Message {
-    time_ns: u64,
-    /// In which order what is due at the same time happens.
-    order: u64,
-    what: What,
-    is_reply: bool,
-    /// The module at which it happens.
-    at: usize,
-    port: usize,
-    from: usize,
-    to: usize,
-    /// What its data is made of.
-    content: u64,
-    data: Box<[u64]>,
-}
-
-/// A message by when it is due, the earliest being the greatest.
-#[derive(Debug)]
-struct Due(Box<Message>);
-
-impl Due {
-    fn key(&self) -> (u64, u64) {
-        (self.0.time_ns, self.0.order)
-    }
-}
-
-impl PartialEq for Due {
-    fn eq(&self, other: &Self) -> bool {
-        self.key() == other.key()
-    }
-}
-
-impl Eq for Due {}
-
-impl PartialOrd for Due {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Due {
-    fn cmp(&self, other: &Self) -> Ordering {
-        other.key().cmp(&self.key())
-    }
-}
 
 /// One end of a link.
 #[derive(Debug, Default)]
@@ -145,34 +82,8 @@ pub fn hosts_fitting(bytes: usize, window: usize) -> usize {
     (bytes / window.saturating_mul(MESSAGE_BYTES).saturating_add(HOST_BYTES)).max(2)
 }
 
-fn corrupt(what: std::fmt::Arguments<'_>) -> WorkloadError {
+pub(super) fn corrupt(what: std::fmt::Arguments<'_>) -> WorkloadError {
     WorkloadError::Corrupt(format!("events: {what}"))
-}
-
-impl Message {
-    /// Fills it with data made of its content's number.
-    fn fill(&mut self, content: u64) {
-        let (least, most) = DATA_WORDS;
-        let words = least + below(mix(content), most - least + 1);
-        self.content = content;
-        self.data = (0..words).map(|i| word(content, i)).collect();
-    }
-
-    fn check(&self) -> Result<(), WorkloadError> {
-        let is_right = |(i, found): (usize, &u64)| *found == word(self.content, i as u64);
-        if self.data.iter().enumerate().all(is_right) {
-            return Ok(());
-        }
-        let at = self.data.as_ptr() as usize;
-        Err(corrupt(format_args!(
-            "the data at {at:#x} of a message from {} to {}",
-            self.from, self.to
-        )))
-    }
-
-    fn bytes(&self) -> u64 {
-        HEADER_BYTES + 8 * self.data.len() as u64
-    }
 }
 
 impl Network {

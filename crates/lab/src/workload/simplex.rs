@@ -7,7 +7,8 @@
 //! What differs: random instances made from a seed instead of timetables, so heads of arcs are spread evenly; no column generation, no
 //! capacities; indices of 8 bytes instead of pointers; 64 arcs for each node unless the options say otherwise.
 
-use super::simplex_tree::{Simplex, Size};
+use super::simplex_instance::Size;
+use super::simplex_tree::Simplex;
 use super::stage::Meter;
 use super::{mebibytes, Common, Plan, Stage, Workload, WorkloadError};
 use crate::clock::now_ns;
