@@ -264,7 +264,11 @@ fn phases(outcome: &SimOutcome) -> Vec<(f64, String)> {
 
 fn fault_values(outcome: &SimOutcome) -> BTreeMap<String, f64> {
     let latency = &outcome.faults;
-    let faults: u64 = outcome.programs.iter().map(|program| program.faults - program.zero_faults).sum();
+    let faults: u64 = outcome
+        .programs
+        .iter()
+        .map(|program| program.faults - program.zero_faults)
+        .sum();
     let total_ns: u64 = outcome.programs.iter().map(|program| program.fault_ns).sum();
     let mut values = BTreeMap::from([
         ("faults".to_string(), faults as f64),
