@@ -21,6 +21,8 @@ pub mod report;
 mod reserve;
 mod target;
 
+pub use target::library;
+
 /// The loader's list of libraries to load first.
 const PRELOAD: &str = "LD_PRELOAD";
 
