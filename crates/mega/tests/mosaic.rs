@@ -243,14 +243,6 @@ fn the_report_says_what_each_process_had() {
     assert!(errors.contains("mappings served; left to the kernel:"), "{errors}");
 }
 
-/// Random reads of 24 MB of 48.
-const READER: &str = "
-import random, sys
-b = bytearray(48 << 20); r = random.Random(1); s = 0
-for i in range(0, len(b), 4096): b[i] = 1
-for _ in range(20000): s += b[r.randrange(24 << 20)]
-print(s)";
-
 /// A program that says "ready" and lives until its input ends.
 fn started(command: &mut Command) -> (Child, BufReader<ChildStdout>) {
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -288,15 +280,8 @@ $| = 1; print "ready\n"; <STDIN>; close($out); wait();
     let (mut mega, _output) = started(command.arg(&file));
     let child: u32 = std::fs::read_to_string(&file).unwrap().parse().unwrap();
     let status = std::fs::read_to_string(format!("/proc/{child}/stat")).unwrap();
-    let parent: u32 = status
-        .rsplit_once(") ")
-        .unwrap()
-        .1
-        .split(' ')
-        .nth(1)
-        .unwrap()
-        .parse()
-        .unwrap();
+    let (_, fields) = status.rsplit_once(") ").unwrap();
+    let parent: u32 = fields.split(' ').nth(1).unwrap().parse().unwrap();
     let used = |seen: &serde_json::Value| seen["memomania"]["pools"]["heap"]["pages"]["2M:thp"]["used_bytes"].as_u64();
     let (before, after) = (used(&show(parent)).unwrap(), used(&show(child)).unwrap());
     assert!(before >= 32 << 20, "{before}");
@@ -308,6 +293,14 @@ $| = 1; print "ready\n"; <STDIN>; close($out); wait();
     drop(mega.stdin.take());
     assert!(mega.wait().unwrap().success());
 }
+
+/// Random reads of 24 MB of 48.
+const READER: &str = "
+import random, sys
+b = bytearray(48 << 20); r = random.Random(1); s = 0
+for i in range(0, len(b), 4096): b[i] = 1
+for _ in range(20000): s += b[r.randrange(24 << 20)]
+print(s)";
 
 #[test]
 fn exploring_tries_the_planned_layouts_and_recommends_one() {
@@ -322,6 +315,9 @@ fn exploring_tries_the_planned_layouts_and_recommends_one() {
         command.arg(python).args(["-c", READER]);
         command.output().unwrap()
     };
+    let refused = explore(&["--html", "/nonexistent/page.html"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(text(&refused.stderr).contains("cannot write /nonexistent/page.html"));
     let Output { status, stdout, stderr } = explore(&["--json"]);
     assert!(status.success(), "{}", text(&stderr));
     let found: serde_json::Value = serde_json::from_slice(&stdout).unwrap();
@@ -342,7 +338,19 @@ fn exploring_tries_the_planned_layouts_and_recommends_one() {
         "{found}"
     );
     assert_eq!(found["recommended"]["to_base"]["rounds"], 6);
-    let Output { status, stdout, .. } = explore(&[]);
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("page.html");
+    let Output { status, stdout, .. } = explore(&["--html", page.to_str().unwrap()]);
+    let page = std::fs::read_to_string(page).unwrap();
+    assert_eq!(
+        (page.matches("<svg").count(), page.matches("<circle").count()),
+        (2, 4),
+        "{page}"
+    );
+    assert!(
+        page.contains("Recommended: --heap ") && !page.contains("<script"),
+        "{page}"
+    );
     let out = text(&stdout);
     assert!(status.success() && out.contains("Recommended: --heap "), "{out}");
     assert!(out.lines().all(|line| line.chars().count() <= 100), "{out}");
