@@ -32,18 +32,19 @@ demo: build
 	@echo "== demo"
 	$(SUDO) $(MEGA) demo $(if $(REDIS),--redis)
 
-# Tests that drive the machine's memory go one after another; the hazards take longest and come first. Beside them, at a lower priority
-# (that of the storms' own programs is the lowest, too, and the build must get on beside them): building the others, tests of what touches nothing of the machine, the lints, and with VM=1 the virtual machines.
+# Tests that drive the machine's memory go one after another, the longest first. Beside them, at a lower priority (that of the storms' own
+# programs is the lowest, too, and the build must get on beside them): building the others, tests of what touches nothing of the machine,
+# the lints, and with VM=1 the virtual machines.
 test: setup-test
-	@echo "== build hazards"
-	$(TEST) --test hazards --no-run
+	@echo "== build the first tests"
+	@tests/run first build
 	@$(MAKE) --no-print-directory -j2 --output-sync=none test-machine test-beside
 
 test-machine: setup-test
 	@echo "== test"
-	@bad=0; $(SUDO) $(TEST) --test hazards || bad=1; $(SUDO) tests/run machine || bad=1; exit $$bad
+	@bad=0; for lane in first machine; do $(SUDO) tests/run $$lane || bad=1; done; exit $$bad
 
-# Cargo locks its folder while it looks what is to be built: the hazards go first.
+# Cargo locks its folder while it looks what is to be built: those that are built go first.
 test-beside: setup-test
 	@sleep 5
 	nice -n 10 $(TEST) --no-run

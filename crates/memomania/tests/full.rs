@@ -1,5 +1,5 @@
 //! Real programs at full size, on base pages, transparent and hugetlb pages of 2 MB, a mixture, and 1 GB pages: the results must be those without the
-//! library. Minutes and gigabytes: `make test-programs`, not a part of `make test`, which runs the same kinds of programs in small (programs.rs).
+//! library. `LAYOUT=4K` takes one of the layouts only. Minutes and gigabytes: `make test-programs`, not a part of `make test`, which runs the same kinds of programs in small (programs.rs).
 
 mod support;
 
@@ -18,11 +18,31 @@ struct Layout {
 
 /// Every layout. Of hugetlb as much as is stated: what comes after has base pages.
 const LAYOUTS: [Layout; 5] = [
-    Layout { text: "4K", huge: 0, gigantic: 0 },
-    Layout { text: "2M:thp", huge: 0, gigantic: 0 },
-    Layout { text: "2M", huge: 2000, gigantic: 0 },
-    Layout { text: "4K+64M,2M:thp+256M,2M+512M,4K+1G,2M:thp", huge: 600, gigantic: 0 },
-    Layout { text: "1G+1G,2M:thp", huge: 0, gigantic: 3 },
+    Layout {
+        text: "4K",
+        huge: 0,
+        gigantic: 0,
+    },
+    Layout {
+        text: "2M:thp",
+        huge: 0,
+        gigantic: 0,
+    },
+    Layout {
+        text: "2M",
+        huge: 2000,
+        gigantic: 0,
+    },
+    Layout {
+        text: "4K+64M,2M:thp+256M,2M+512M,4K+1G,2M:thp",
+        huge: 600,
+        gigantic: 0,
+    },
+    Layout {
+        text: "1G+1G,2M:thp",
+        huge: 0,
+        gigantic: 2,
+    },
 ];
 
 /// Runs a script plainly and on every layout, and compares what it prints. With `names` what is told apart, and the time each took.
@@ -32,7 +52,11 @@ fn same_everywhere(name: &str, mut make: impl FnMut() -> Command) {
     let expected = output(&mut make()).stdout;
     eprintln!("{name}: plain {:.1?}", begin.elapsed());
     assert!(!expected.is_empty(), "{name} says nothing");
+    let only = std::env::var("LAYOUT").ok();
     for Layout { text, huge, gigantic } in LAYOUTS {
+        if only.as_ref().is_some_and(|only| only != text) {
+            continue;
+        }
         let huge = (huge > 0).then(|| HugePages::reserve(huge));
         let gigantic = (gigantic > 0).then(|| HugePages::gigantic(gigantic));
         if matches!(huge, Some(None)) || matches!(gigantic, Some(None)) {
@@ -68,23 +92,29 @@ fn scripts(name: &str, script: &str) {
 #[ignore = "minutes, 2 GB on disk and 5 GB of memory: make test-programs"]
 fn sort_sorts_two_gigabytes() {
     let folder = tempfile::tempdir().unwrap();
-    let make = r#"seq 1 20000000 | awk '{ printf "%010d%090d\n", ($1 * 7919) % 20000003, $1 }' > lines; stat -c %s lines"#;
+    let make =
+        r#"seq 1 20000000 | awk '{ printf "%010d%090d\n", ($1 * 7919) % 20000003, $1 }' > lines; stat -c %s lines"#;
     let made = output(&mut shell(make, folder.path())).stdout;
     assert_eq!(String::from_utf8_lossy(&made).trim(), "2020000000");
-    same_everywhere("sort", || shell("sort --parallel=2 -S 4G -T . lines | cksum", folder.path()));
+    same_everywhere("sort", || {
+        shell("sort --parallel=2 -S 4G -T . lines | cksum", folder.path())
+    });
 }
 
 #[test]
 #[ignore = "a minute: make test-programs"]
 fn bash_forks_ten_thousand_times() {
-    let script = "n=0; for i in $(seq 1 5000); do n=$((n + $(echo $i))); (exit $((i % 7))) || n=$((n + $?)); done; echo $n";
+    let script =
+        "n=0; for i in $(seq 1 5000); do n=$((n + $(echo $i))); (exit $((i % 7))) || n=$((n + $?)); done; echo $n";
     scripts("bash", script);
 }
 
 #[test]
 #[ignore = "minutes: make test-programs"]
 fn python_passes_its_own_tests_of_memory() {
-    let known = Command::new("python3").args(["-c", "import test.test_mmap, test.test_gc"]).output();
+    let known = Command::new("python3")
+        .args(["-c", "import test.test_mmap, test.test_gc"])
+        .output();
     if !known.is_ok_and(|known| known.status.success()) {
         return eprintln!("SKIPPED: python3 or its test suite is not installed");
     }
