@@ -62,7 +62,6 @@ fn every_touched_page_is_found_and_no_other_and_the_lists_stay_as_they_are() {
     (0..memory.pages).for_each(|page| memory.fill(page));
     let mut random = Pcg64Mcg::seed_from_u64(7);
     let before = lru(&memory);
-    let active = super::vmstat("nr_active_anon");
     let (regions, _, _) = age(&module, &memory, CLEAR);
     assert_eq!(regions.len(), 8);
     assert!(
@@ -90,7 +89,6 @@ fn every_touched_page_is_found_and_no_other_and_the_lists_stay_as_they_are() {
         assert!(looked.iter().all(|r| u64::from(r.accessed) == share && r.dirty == 512));
     }
     assert_eq!(before, lru(&memory), "pages moved on the lists, or were marked");
-    assert!(super::vmstat("nr_active_anon").abs_diff(active) < 200);
 }
 
 #[test]
@@ -149,14 +147,7 @@ fn it_sees_what_the_ebpf_walk_sees() {
 fn huge_pages_have_one_bit_and_what_is_cleared_is_kept_for_reclaim() {
     let Some(module) = module() else { return };
     let mut memory = Memory::map(2);
-    memory.advise(0..1024, libc::MADV_HUGEPAGE);
-    memory.fill(0);
-    memory.fill(512);
-    // SAFETY: collapse keeps what is there.
-    assert_eq!(
-        unsafe { libc::madvise(memory.base as *mut libc::c_void, 2 * REGION as usize, 25) },
-        0
-    );
+    memory.collapse();
     memory.touch(3);
     memory.touch(700);
     let (regions, _, _) = age(&module, &memory, CLEAR);

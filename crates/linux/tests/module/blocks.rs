@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::memory::{Memory, REGION};
+use super::memory::Memory;
 use super::module;
 
 #[test]
@@ -61,11 +61,7 @@ fn pages_of_ours_are_movable_and_mapped_where_they_are() {
 fn a_huge_page_fills_its_block() {
     let Some(module) = module() else { return };
     let mut memory = Memory::map(1);
-    memory.advise(0..512, libc::MADV_HUGEPAGE);
-    memory.fill(0);
-    // SAFETY: collapse keeps what is there.
-    let collapsed = unsafe { libc::madvise(memory.base as *mut libc::c_void, REGION as usize, 25) };
-    assert_eq!(collapsed, 0, "{}", std::io::Error::last_os_error());
+    memory.collapse();
     let block = memory.frames()[&0] / 512;
     let seen = module.all_blocks().unwrap()[block as usize];
     assert_eq!(

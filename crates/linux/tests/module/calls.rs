@@ -81,46 +81,48 @@ fn every_bad_call_is_answered_with_its_errno() {
         );
     }
 
-    let mut wrong: Vec<(Compact, i32)> = Vec::new();
-    wrong.push((Compact::default(), libc::EPROTO));
-    wrong.push((Compact { flags: 2, ..compact() }, libc::EINVAL));
-    wrong.push((
-        Compact {
-            reserved: [0, 1],
-            ..compact()
-        },
-        libc::EINVAL,
-    ));
-    wrong.push((
-        Compact {
-            budget_ns: module.info().budget_max_ns + 1,
-            ..compact()
-        },
-        libc::EINVAL,
-    ));
-    wrong.push((
-        Compact {
-            count: module.info().compact_max + 1,
-            ..compact()
-        },
-        libc::E2BIG,
-    ));
-    wrong.push((
-        Compact {
-            count: 1,
-            budget_ns: 1 << 30,
-            ..compact()
-        },
-        libc::EFAULT,
-    ));
-    wrong.push((
-        Compact {
-            count: 1,
-            list: !0 << 12,
-            ..compact()
-        },
-        libc::EFAULT,
-    ));
+    let compact = compact();
+    let wrong = [
+        (Compact::default(), libc::EPROTO),
+        (Compact { flags: 2, ..compact }, libc::EINVAL),
+        (
+            Compact {
+                reserved: [0, 1],
+                ..compact
+            },
+            libc::EINVAL,
+        ),
+        (
+            Compact {
+                budget_ns: module.info().budget_max_ns + 1,
+                ..compact
+            },
+            libc::EINVAL,
+        ),
+        (
+            Compact {
+                count: module.info().compact_max + 1,
+                ..compact
+            },
+            libc::E2BIG,
+        ),
+        (
+            Compact {
+                count: 1,
+                budget_ns: 1 << 30,
+                ..compact
+            },
+            libc::EFAULT,
+        ),
+        (
+            Compact {
+                count: 1,
+                list: !0 << 12,
+                ..compact
+            },
+            libc::EFAULT,
+        ),
+    ];
     for (mut request, errno) in wrong {
         assert_eq!(call(file, uapi::IOC_COMPACT, &mut request), errno, "{request:?}");
     }
@@ -215,7 +217,7 @@ fn ageing_refuses_what_is_no_process_and_no_range() {
     let file = &module.fd();
     let mut list = [uapi::Region::default(); 4];
     let us = mega_linux::sys::pidfd_open(std::process::id()).unwrap();
-    let mut check = |request: Age, errno: i32| {
+    let check = |request: Age, errno: i32| {
         let mut changed = request;
         assert_eq!(call(file, uapi::IOC_AGE, &mut changed), errno, "{request:?}");
     };

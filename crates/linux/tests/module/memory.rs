@@ -98,6 +98,21 @@ impl Memory {
         assert_eq!(error, 0, "madvise {advice}: {}", std::io::Error::last_os_error());
     }
 
+    /// Makes the whole of it huge pages.
+    pub fn collapse(&mut self) {
+        const MADV_COLLAPSE: i32 = 25;
+        self.advise(0..self.pages, libc::MADV_HUGEPAGE);
+        (0..self.pages).step_by(512).for_each(|page| self.fill(page));
+        self.advise(0..self.pages, MADV_COLLAPSE);
+    }
+
+    /// Locks pages.
+    pub fn lock(&self, pages: std::ops::Range<u64>) {
+        let (at, len) = (self.address(pages.start), (pages.end - pages.start) * PAGE);
+        // SAFETY: inside the mapping.
+        assert_eq!(unsafe { libc::mlock(at as *const libc::c_void, len as usize) }, 0);
+    }
+
     /// The frame of each page that has one.
     pub fn frames(&self) -> BTreeMap<u64, u64> {
         let pagemap = File::open("/proc/self/pagemap").unwrap();

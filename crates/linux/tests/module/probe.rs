@@ -6,16 +6,20 @@ use mega_linux::module::uapi::{self, Probe};
 
 use super::module;
 
+/// Free memory, with what is on the processors' own lists.
 fn free_kb() -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap();
-    text.lines()
+    let free: u64 = text
+        .lines()
         .nth(1)
         .unwrap()
         .split_whitespace()
         .nth(1)
         .unwrap()
         .parse()
-        .unwrap()
+        .unwrap();
+    let zones = mega_linux::proc::zoneinfo::read(&mega_linux::proc::ProcRoot::default()).unwrap();
+    free + zones.iter().filter_map(|zone| zone.percpu_pages).sum::<u64>() * 4
 }
 
 fn request(order: u32, count: u32) -> Probe {
