@@ -46,7 +46,7 @@ struct mega_walk {
 	struct mm_struct *mm;
 	u32 flags;
 	bool want_maps;
-	bool cleared; /* something was, since the last flush */
+	bool cleared; /* if clearing: some bits were */
 	u32 n; /* regions filled in below */
 	struct mega_region regions[MEGA_REGIONS];
 	struct mega_region_map maps[MEGA_REGIONS];
@@ -57,85 +57,123 @@ static void mega_mark(u64 *map, unsigned int n)
 	map[n / 64] |= 1ULL << (n % 64);
 }
 
-/* The folio behind an entry, whose table is locked; NULL where nobody keeps
- * track of accesses to it.
+/* Clears an entry's accessed bit, which was seen set, and tells who else wants
+ * to know (@folio, if somebody keeps track of it). Under the table's lock.
  */
-static struct folio *mega_folio(unsigned long pfn)
+static __always_inline void mega_clear(struct mega_walk *walk, unsigned long *entry,
+				       struct folio *folio)
+{
+	/* Only the processor changes it meanwhile, and that sets it. */
+	clear_bit(_PAGE_BIT_ACCESSED, entry);
+	if (MEGA_HAS_YOUNG && folio && !(walk->flags & MEGA_AGE_TAKE))
+		mega_keep_young(folio);
+}
+
+/* Whether only PG_young says that a page was accessed, which is taken back if
+ * that was asked for. Under the table's lock.
+ */
+static bool mega_young(struct mega_walk *walk, bool accessed, struct folio *folio)
+{
+	const u32 taking = MEGA_AGE_CLEAR | MEGA_AGE_TAKE;
+
+	if (!MEGA_HAS_YOUNG || !folio || !(walk->flags & MEGA_AGE_YOUNG) ||
+	    !folio_test_young(folio))
+		return false;
+	if ((walk->flags & taking) == taking)
+		folio_test_clear_young(folio);
+	return !accessed;
+}
+
+/* The folio that a last-level entry maps, whose table is locked; NULL where it
+ * maps none that anybody keeps track of. A special entry is the zero page or
+ * has no struct page; every other one that is present has.
+ */
+static __always_inline struct folio *mega_pte_folio(pte_t pte)
 {
 	struct page *page;
 
-	if (!pfn_valid(pfn))
+	if (pte_special(pte))
 		return NULL;
-	page = pfn_to_page(pfn);
-	if (PageReserved(page) || is_zone_device_page(page))
-		return NULL;
-	return page_folio(page);
+	page = pfn_to_page(pte_pfn(pte));
+	return is_zone_device_page(page) ? NULL : page_folio(page);
+}
+
+/* Any entry. */
+static void mega_entry(struct mega_walk *walk, pte_t *entry, unsigned int n,
+		       struct mega_region *region, struct mega_region_map *map)
+{
+	pte_t pte = READ_ONCE(*entry);
+	bool accessed, young, zero;
+	struct folio *folio;
+
+	if (pte_none(pte))
+		return;
+	if (!pte_present(pte)) {
+		region->swapped++;
+		return;
+	}
+	accessed = pte_young(pte);
+	zero = pte_special(pte) && is_zero_pfn(pte_pfn(pte));
+	folio = MEGA_HAS_YOUNG ? mega_pte_folio(pte) : NULL;
+	young = mega_young(walk, accessed, folio);
+	if (accessed && walk->flags & MEGA_AGE_CLEAR)
+		mega_clear(walk, &entry->pte, folio);
+	walk->cleared |= accessed;
+	region->mapped++;
+	region->accessed += accessed;
+	region->young += young;
+	region->zero += zero;
+	region->dirty += !!pte_dirty(pte);
+	region->write_protected += !(pte_flags(pte) & _PAGE_RW);
+	if (!map)
+		return;
+	mega_mark(map->mapped, n);
+	if (accessed || young)
+		mega_mark(map->accessed, n);
+	if (pte_dirty(pte))
+		mega_mark(map->dirty, n);
+	if (zero)
+		mega_mark(map->zero, n);
 }
 
 /*
- * Handles an entry's accessed bit, and PG_young. Returns whether it was
- * accessed; sets @young where only PG_young says so. Under the table's lock.
+ * A last-level table. Nearly all of a program's memory is written anonymous
+ * memory, whose entries are told by one comparison: those are counted here, and
+ * this loop is most of what ageing costs. Under the table's lock.
  */
-static bool mega_accessed(struct mega_walk *walk, unsigned long *entry, bool set, unsigned long pfn,
-			  bool *young)
-{
-	const u32 both = MEGA_AGE_YOUNG | MEGA_AGE_TAKE;
-	struct folio *folio = NULL;
-
-	*young = false;
-	if (MEGA_HAS_YOUNG && ((set && walk->flags & MEGA_AGE_CLEAR) ||
-			       walk->flags & MEGA_AGE_YOUNG))
-		folio = mega_folio(pfn);
-	if (folio && walk->flags & MEGA_AGE_YOUNG && folio_test_young(folio)) {
-		*young = !set;
-		if (walk->flags & MEGA_AGE_CLEAR && (walk->flags & both) == both)
-			folio_test_clear_young(folio);
-	}
-	if (set && walk->flags & MEGA_AGE_CLEAR &&
-	    test_and_clear_bit(_PAGE_BIT_ACCESSED, entry)) {
-		walk->cleared = true;
-		if (folio && !(walk->flags & MEGA_AGE_TAKE))
-			mega_keep_young(folio);
-	}
-	return set;
-}
-
 static void mega_table(struct mega_walk *walk, pte_t *table, struct mega_region *region,
 		       struct mega_region_map *map)
 {
-	unsigned int n;
-	bool young;
+	const pteval_t idle = _PAGE_PRESENT | _PAGE_RW | _PAGE_DIRTY;
+	const pteval_t used = idle | _PAGE_ACCESSED;
+	const pteval_t asked = used | _PAGE_SPECIAL;
+	const bool clear = walk->flags & MEGA_AGE_CLEAR;
+	unsigned int n, nr_idle = 0, nr_used = 0;
 
-	for (n = 0; n < PTRS_PER_PTE; n++) {
-		pte_t pte = READ_ONCE(table[n]);
-		bool accessed, zero;
-
-		if (pte_none(pte))
-			continue;
-		if (!pte_present(pte)) {
-			region->swapped++;
-			continue;
-		}
-		zero = is_zero_pfn(pte_pfn(pte));
-		region->mapped++;
-		region->zero += zero;
-		region->dirty += !!pte_dirty(pte);
-		region->write_protected += !(pte_flags(pte) & _PAGE_RW);
-		/* Special: no struct page, or none that counts. */
-		accessed = mega_accessed(walk, (unsigned long *)&table[n].pte, pte_young(pte),
-					 pte_special(pte) ? ULONG_MAX : pte_pfn(pte), &young);
-		region->accessed += accessed;
-		region->young += young;
-		if (!map)
-			continue;
-		mega_mark(map->mapped, n);
-		if (accessed || young)
-			mega_mark(map->accessed, n);
-		if (pte_dirty(pte))
-			mega_mark(map->dirty, n);
-		if (zero)
-			mega_mark(map->zero, n);
+	if (map || walk->flags & MEGA_AGE_YOUNG) {
+		for (n = 0; n < PTRS_PER_PTE; n++)
+			mega_entry(walk, &table[n], n, region, map);
+		return;
 	}
+	for (n = 0; n < PTRS_PER_PTE; n++) {
+		/* Flags only: the frame may be written in another way (Xen). */
+		pteval_t flags = READ_ONCE(table[n].pte) & asked;
+
+		if (flags == used) {
+			nr_used++;
+			if (clear)
+				mega_clear(walk, &table[n].pte,
+					   MEGA_HAS_YOUNG ? mega_pte_folio(table[n]) : NULL);
+		} else if (flags == idle) {
+			nr_idle++;
+		} else {
+			mega_entry(walk, &table[n], n, region, NULL);
+		}
+	}
+	walk->cleared |= nr_used;
+	region->mapped += nr_used + nr_idle;
+	region->accessed += nr_used;
+	region->dirty += nr_used + nr_idle;
 }
 
 static void mega_huge(struct mega_walk *walk, pmd_t *entry, struct mega_region *region,
@@ -143,12 +181,18 @@ static void mega_huge(struct mega_walk *walk, pmd_t *entry, struct mega_region *
 {
 	struct page *page = pmd_page(*entry);
 	bool accessed, zero, young;
+	struct folio *folio = NULL;
 	pmd_t pmd = *entry;
 
 	/* huge_zero_page is not exported: it is the one without owner. */
 	zero = !READ_ONCE(page->mapping);
-	accessed = mega_accessed(walk, (unsigned long *)&entry->pmd, pmd_young(pmd),
-				 zero ? ULONG_MAX : pmd_pfn(pmd), &young);
+	if (!zero && !is_zone_device_page(page))
+		folio = page_folio(page);
+	accessed = pmd_young(pmd);
+	young = mega_young(walk, accessed, folio);
+	if (accessed && walk->flags & MEGA_AGE_CLEAR)
+		mega_clear(walk, &entry->pmd, folio);
+	walk->cleared |= accessed;
 	region->flags |= MEGA_REGION_HUGE;
 	region->mapped = PTRS_PER_PTE;
 	region->accessed = accessed ? PTRS_PER_PTE : 0;
@@ -364,7 +408,8 @@ static int mega_age_check(const struct mega_age *request)
 	if (request->flags & ~(MEGA_AGE_CLEAR | MEGA_AGE_FLUSH | MEGA_AGE_YOUNG | MEGA_AGE_TAKE) ||
 	    request->reserved[0] || request->reserved[1])
 		return -EINVAL;
-	if (!request->count || request->start >= request->end || request->end > TASK_SIZE_MAX ||
+	if (!request->count || request->start >= request->end ||
+	    request->end > round_up(TASK_SIZE_MAX, PMD_SIZE) ||
 	    !IS_ALIGNED(request->start | request->end, PMD_SIZE))
 		return -EINVAL;
 	if (request->count > MEGA_AGE_MAX)
@@ -409,7 +454,7 @@ long mega_age(void __user *argument)
 	request.found = mm_has_notifiers(mm) ? MEGA_AGE_SECONDARY : 0;
 	error = mega_walk(walk, &request);
 	/* Also when something went wrong: the bits are cleared. */
-	if (walk->cleared && request.flags & MEGA_AGE_FLUSH)
+	if (walk->cleared && request.flags & MEGA_AGE_CLEAR && request.flags & MEGA_AGE_FLUSH)
 		mega_flush_mm(mm);
 	mmput(mm);
 	kfree(walk);

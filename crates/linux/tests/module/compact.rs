@@ -37,10 +37,10 @@ fn best(blocks: &[Block], memory: &Memory) -> Vec<CompactBlock> {
 #[test]
 fn chosen_blocks_are_freed_contents_intact_and_for_fewer_moves_than_compact_memory() {
     let Some(module) = module() else { return };
-    let memory = Memory::fragmented(200, |page| page % 4 == 0);
+    let memory = Memory::fragmented(120, |page| page % 4 == 0);
     let mut list = best(&module.all_blocks().unwrap(), &memory);
-    list.truncate(100);
-    assert!(list.len() >= 60, "{} blocks to choose from", list.len());
+    list.truncate(60);
+    assert!(list.len() >= 40, "{} blocks to choose from", list.len());
     let (free, moved) = (free_blocks(), vmstat("pgmigrate_success"));
     let done = module.compact(&mut list, LONG, false).unwrap();
     let (gained, moved) = (free_blocks() as i64 - free as i64, vmstat("pgmigrate_success") - moved);
@@ -73,7 +73,7 @@ fn chosen_blocks_are_freed_contents_intact_and_for_fewer_moves_than_compact_memo
     drop(memory);
 
     // The kernel's own, on the same pattern.
-    let memory = Memory::fragmented(200, |page| page % 4 == 0);
+    let memory = Memory::fragmented(120, |page| page % 4 == 0);
     let (free, before) = (free_blocks(), vmstat("pgmigrate_success"));
     let began = std::time::Instant::now();
     std::fs::write("/proc/sys/vm/compact_memory", "1").unwrap();
@@ -141,8 +141,10 @@ fn what_is_pinned_locked_hot_or_huge_fails_alone_and_by_name() {
         let writer = scope.spawn(|| {
             let mut added = 0;
             while !stop.load(Ordering::Relaxed) {
-                hot.fetch_add(1, Ordering::Relaxed);
-                added += 1;
+                (0..1000).for_each(|_| drop(hot.fetch_add(1, Ordering::Relaxed)));
+                added += 1000;
+                // An emulated machine whose processors both spin gets nowhere.
+                std::thread::sleep(Duration::from_micros(20));
             }
             added
         });
@@ -204,25 +206,30 @@ fn what_is_pinned_locked_hot_or_huge_fails_alone_and_by_name() {
     assert!(done.took_ns < 1_000_000_000, "{done:?}");
 }
 
+/// Pages by which the zone that we allocate from is above where it wants to be.
+fn room() -> i64 {
+    let text = std::fs::read_to_string("/proc/zoneinfo").unwrap();
+    let zone = text.split("Node ").find(|zone| zone.contains("DMA32")).unwrap();
+    let field = |name: &str| -> i64 {
+        let mut lines = zone.lines().map(str::split_whitespace);
+        let value = lines.find_map(|mut words| (words.next() == Some(name)).then(|| words.next().unwrap()));
+        value.unwrap().parse().unwrap()
+    };
+    field("nr_free_pages") - field("high")
+}
+
 #[test]
 fn without_room_nothing_is_pushed_out() {
     let Some(module) = module() else { return };
     let memory = Memory::fragmented(20, |page| page % 4 == 0);
     let mut list = best(&module.all_blocks().unwrap(), &memory);
-    // All but a little of what is free, in base pages.
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap();
-    let free_kb: u64 = text
-        .lines()
-        .nth(1)
-        .unwrap()
-        .split_whitespace()
-        .nth(1)
-        .unwrap()
-        .parse()
-        .unwrap();
-    let zone_low = 6 * 1024;
-    let mut ballast = Memory::map(free_kb.saturating_sub(zone_low + 8 * 1024) / 2048);
-    (0..ballast.pages).for_each(|page| ballast.fill(page));
+    // All but a little of what is free, in base pages; reclaim begins below.
+    let mut ballast = Memory::map(512);
+    let mut page = 0;
+    while room() > 700 && page < ballast.pages {
+        (page..page + 64).for_each(|page| ballast.fill(page));
+        page += 64;
+    }
     let (swapped, scanned) = (vmstat("pswpout"), vmstat("pgscan_direct"));
     let done = module.compact(&mut list, LONG, false).unwrap();
     eprintln!("MODULE no room: {:?} of {}", outcomes(&list), done.done);

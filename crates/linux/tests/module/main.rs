@@ -56,8 +56,11 @@ fn vmstat(name: &str) -> u64 {
     line.and_then(|line| line.split(' ').nth(1)?.parse().ok()).unwrap_or(0)
 }
 
-/// Free chunks of 2 MB and more, in blocks, as the buddy allocator counts them.
+/// Free chunks of 2 MB and more, in blocks, as the buddy allocator counts them, once the processors have given back what they keep.
 fn free_blocks() -> u64 {
+    for _ in 0..64 {
+        let _ = std::fs::read("/proc/sys/vm/stat_refresh");
+    }
     let root = mega_linux::proc::ProcRoot::default();
     mega_linux::proc::buddyinfo::read(&root).unwrap().free_blocks().0
 }

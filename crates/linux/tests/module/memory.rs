@@ -21,7 +21,8 @@ impl Memory {
         let len = ((regions + 1) * REGION) as usize;
         let (prot, flags) = (
             libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            // It may be more than there is; what there is not is not touched.
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
         );
         // SAFETY: new memory at an address of the kernel's choice.
         let at = unsafe { libc::mmap(std::ptr::null_mut(), len, prot, flags, -1, 0) };
