@@ -1,7 +1,7 @@
 # Two commands do all the set-up on a fresh Debian-like machine:
 #   make demo     runs the main job       (make demo REDIS=1: with a real Redis)
 #   make test     runs every test
-# Others: test-vm (what depends on the kernel, on Debian's stock kernels under QEMU), build, lint, bench, install, clean.
+# Others: test-vm (what depends on the kernel, on Debian's stock kernels under QEMU), test-module (mega.ko on the same), build, lint, bench, install, clean.
 
 SHELL := /bin/sh
 export PATH := $(HOME)/.cargo/bin:$(PATH)
@@ -13,7 +13,7 @@ MEGA := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)/release/mega
 
 TEST := $(CARGO) test --workspace --release --locked --no-fail-fast
 
-.PHONY: all setup setup-test build demo test test-machine test-beside test-vm lint bench install clean
+.PHONY: all setup setup-test build demo test test-machine test-beside test-vm test-module lint bench install clean
 
 all: build
 
@@ -60,6 +60,12 @@ test-vm: setup
 	@packaging/setup.sh vm
 	@echo "== test on other kernels"
 	@tests/vm/matrix
+
+# Three minutes and more; on its own, not beside `make test`.
+test-module: setup
+	@packaging/setup.sh vm
+	@echo "== test the kernel module"
+	@tests/vm/module
 
 bench: setup
 	$(SUDO) $(CARGO) bench --workspace --locked

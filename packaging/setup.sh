@@ -32,6 +32,7 @@ if [ "${1:-}" = vm ]; then
     need qemu-system-x86_64 qemu-system-x86
     need busybox busybox-static
     need cpio cpio
+    need make make
 fi
 # Debian 13 and later bring a Rust that is new enough; older ones need rustup.
 if ! command -v cargo >/dev/null 2>&1; then

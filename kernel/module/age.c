@@ -155,6 +155,7 @@ static void mega_table(struct mega_walk *walk, pte_t *table, struct mega_region 
 			mega_entry(walk, &table[n], n, region, map);
 		return;
 	}
+#pragma GCC unroll 8
 	for (n = 0; n < PTRS_PER_PTE; n++) {
 		/* Flags only: the frame may be written in another way (Xen). */
 		pteval_t flags = READ_ONCE(table[n].pte) & asked;
