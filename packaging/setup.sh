@@ -25,6 +25,8 @@ if [ "${1:-}" = test ]; then
     need sqlite3 sqlite3
     need zstd zstd
     need python3 python3
+    need git git
+    need g++ g++
     need chromium chromium
     need valgrind valgrind
 fi

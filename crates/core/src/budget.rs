@@ -126,9 +126,10 @@ impl Pacing {
         self.free_from.get(&process).copied().unwrap_or_default()
     }
 
-    /// Takes note that it was held up until now, for this long.
+    /// Takes note that it was held up until now, for this long; after the pause for what was before, if that is not over.
     pub fn note(&mut self, process: ProcessId, now: Time, took: Duration, budget: Share) {
-        self.free_from.insert(process, now.after(pause_after(took, budget)));
+        let from = now.max(self.free_from(process));
+        self.free_from.insert(process, from.after(pause_after(took, budget)));
     }
 
     /// Forgets processes that are no more.

@@ -13,8 +13,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::action::{judge, precheck, Action, Expect, Kind, Outcome};
+use crate::ageing::Ageing;
 use crate::backoff::BackOff;
-use crate::budget::{Budget, CpuBucket, MemoryRoom, Pacing};
+use crate::budget::{pause_after, Budget, CpuBucket, MemoryRoom, Pacing};
 use crate::host::{Host, HostEvent, Look, Wake, Wants};
 use crate::journal::{decide, see, Deferred, Event, Line, SCHEMA};
 use crate::observe::{Machine, ProcessId, ProcessView, Snapshot};
@@ -105,6 +106,10 @@ const SCAN_PART: u32 = 2;
 /// Part of the processor budget that keeping the stock may take.
 const STOCK_PART: u32 = 2;
 
+/// Intervals' worth of promotions that may wait while accessed bits are still cleared for more of them: as long as a region needs to qualify
+/// for MEGA.
+const BACKLOG: u32 = 5;
+
 /// How the loop's own notice begins, which says that scans are dear; all others are the host's.
 pub(crate) const STRETCHED: &str = "a scan with its clearing of accessed bits takes";
 
@@ -142,6 +147,7 @@ pub struct Control<'a, H> {
     observer: &'a mut dyn Observer,
     back_off: BackOff,
     pacing: Pacing,
+    ageing: Ageing,
     cpu: CpuBucket,
     started: Time,
     status: Status,
@@ -163,6 +169,7 @@ impl<'a, H: Host> Control<'a, H> {
         Self {
             back_off: BackOff::new(settings.interval),
             pacing: Pacing::default(),
+            ageing: Ageing::new(host.touch_cost(), settings.interval, settings.budget.stall),
             cpu: CpuBucket::new(settings.budget.cpu, settings.interval, now, spent),
             started: now,
             status: Status::default(),
@@ -205,7 +212,7 @@ impl<'a, H: Host> Control<'a, H> {
                 cpu_ns: nanos(self.host.cpu_time().saturating_sub(self.status.cpu)),
             };
             self.say_at(decided, scanned);
-            self.age(&snapshot.machine, &decision);
+            self.age(&snapshot, &decision);
             let next = self.next_scan(tick);
             // Ahead of promotions: what is short now is made while they are carried out.
             self.keep_stock(&snapshot.machine, &decision);
@@ -258,6 +265,7 @@ impl<'a, H: Host> Control<'a, H> {
             pressure_ppm: self.settings.budget.pressure.as_millionths(),
             dry_run: self.settings.dry_run,
             compact,
+            touch_ns: Some(nanos(self.host.touch_cost())).filter(|ns| *ns > 0),
         });
     }
 
@@ -334,6 +342,7 @@ impl<'a, H: Host> Control<'a, H> {
         let alive: BTreeSet<_> = snapshot.processes.iter().map(|process| process.id).collect();
         self.back_off.sweep(snapshot.at, |id| alive.contains(&id));
         self.pacing.keep(|id| alive.contains(&id));
+        self.ageing.keep(|id| alive.contains(&id));
         self.journal_snapshot(&snapshot);
         snapshot
     }
@@ -495,23 +504,52 @@ impl<'a, H: Host> Control<'a, H> {
         }
     }
 
-    fn age(&mut self, machine: &Machine, decision: &Decision) {
+    fn age(&mut self, snapshot: &Snapshot, decision: &Decision) {
         // Cleared bits make pages look cold to reclaim: not while reclaim is at work.
-        if self.settings.dry_run || self.settings.budget.under_pressure(machine) || !self.policy.needs().utilization {
+        let under_pressure = self.settings.budget.under_pressure(&snapshot.machine);
+        if self.settings.dry_run || under_pressure || !self.policy.needs().utilization {
             return;
         }
-        for (process, regions) in &decision.age {
-            if regions.is_empty() {
+        for (id, asked) in &decision.age {
+            let Some(process) = snapshot.processes.iter().find(|process| process.id == *id) else {
+                continue;
+            };
+            if asked.is_empty() {
                 continue;
             }
-            let aged = self.host.age(*process, regions);
-            self.say(Event::Age {
-                pid: process.pid,
+            let is_behind = self.is_behind(*id, decision);
+            let chosen = self.ageing.choose(process, asked, is_behind);
+            let aged = self.host.age(*id, &chosen.regions);
+            let now = self.host.now();
+            if chosen.stall > Duration::ZERO {
+                self.status.stall += chosen.stall;
+                // The program pays as it touches its pages; actions wait as if it had paid at once.
+                self.pacing
+                    .note(*id, now.after(chosen.stall), chosen.stall, self.settings.budget.stall);
+            }
+            let age = Event::Age {
+                pid: id.pid,
                 regions: aged.regions as u64,
                 refused: aged.refused as u64,
+                later: chosen.later as u64,
+                stall_ns: nanos(chosen.stall),
                 took_ns: nanos(aged.took),
-            });
+            };
+            self.say_at(now, age);
         }
+    }
+
+    /// Whether what was and is to be done with a process takes the next [`BACKLOG`] intervals, as far as stall goes: then there is no sense
+    /// in looking for more to do.
+    fn is_behind(&self, process: ProcessId, decision: &Decision) -> bool {
+        let now = self.host.now();
+        let promotes = |action: &&Action| action.process == process && action.kind == Kind::Promote;
+        let open = decision.actions.iter().filter(promotes);
+        let open = open.filter(|action| self.back_off.holds(action, now).is_none()).count();
+        let cost = self.costs.get(&Kind::Promote).copied().unwrap_or_default();
+        let work = cost.saturating_mul(u32::try_from(open).unwrap_or(u32::MAX));
+        let from = now.max(self.pacing.free_from(process));
+        from.after(work + pause_after(work, self.settings.budget.stall)) > now.after(self.settings.interval * BACKLOG)
     }
 
     /// What there is room for until the next scan, by process, best last; `room` actions on each at most. The rest is said to wait.

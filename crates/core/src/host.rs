@@ -80,6 +80,11 @@ pub trait Host {
     /// Processor time that managing has cost so far.
     fn cpu_time(&self) -> Duration;
 
+    /// What it costs a program to touch a base page again whose accessed bit was cleared; nothing where that is free.
+    fn touch_cost(&self) -> Duration {
+        Duration::ZERO
+    }
+
     /// Looks at everything that is managed.
     fn observe(&mut self, wants: &Wants) -> Snapshot;
 

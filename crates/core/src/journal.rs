@@ -49,6 +49,8 @@ pub enum Event {
         dry_run: bool,
         /// Planner of the stock of free blocks, with its parameters that differ from the default.
         compact: Option<String>,
+        /// What a base page costs that is touched again after its accessed bit was cleared; none: taken for nothing.
+        touch_ns: Option<u64>,
     },
     /// A process is managed from now on.
     Found {
@@ -149,6 +151,12 @@ pub enum Event {
         regions: u64,
         /// Regions where the kernel said no.
         refused: u64,
+        /// Regions that wait for their turn.
+        #[serde(default)]
+        later: u64,
+        /// For how long the program is held up, if it uses again what it used.
+        #[serde(default)]
+        stall_ns: u64,
         /// Time in the calls.
         took_ns: u64,
     },
@@ -536,6 +544,7 @@ mod tests {
                 pressure_ppm: 0,
                 dry_run: false,
                 compact: Some("demand:reserve=64M".into()),
+                touch_ns: Some(480),
             },
             Event::Stock {
                 asked_blocks: 40,

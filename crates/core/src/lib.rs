@@ -14,10 +14,12 @@
 //! | [`stock`] | when to have how many of them made |
 //! | [`action`] | actions and their named outcomes |
 //! | [`budget`], [`backoff`] | what it may cost; what is left alone |
+//! | [`ageing`] | whose accessed bits are cleared, when not all can be |
 //! | [`control`] | the loop |
 //! | [`journal`], [`replay`] | one line per event; deciding again from a journal |
 
 pub mod action;
+pub mod ageing;
 pub mod backoff;
 pub mod block;
 pub mod budget;

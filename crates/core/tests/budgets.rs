@@ -134,6 +134,48 @@ fn clearing_accessed_bits_counts_in_the_processor_budget() {
 }
 
 #[test]
+fn having_accessed_bits_cleared_counts_in_the_stall_budget_and_all_are_promoted_all_the_same() {
+    // 12 GB in use, at half a microsecond a page: all at a time would take 1.5 s of 5.
+    let run = Duration::from_secs(1000);
+    let mut toy = Toy::new(run).with(A, many(6000));
+    toy.age_cpu = Duration::ZERO;
+    toy.touch = US / 2;
+    let found = toy.run(&mut Mega::default(), stall(5));
+    let mut ageing = Duration::ZERO;
+    for line in &found.lines {
+        let Event::Age { stall_ns, later, .. } = line.event else {
+            continue;
+        };
+        let one = Duration::from_nanos(stall_ns);
+        // A huge page costs a bit of its own, beside which at least one other region is aged.
+        assert!(one <= 125 * MS + 6 * MS, "{one:?} at once, {later} later");
+        ageing += one;
+    }
+    assert!(ageing > 4 * SECOND, "the budget is used: {ageing:?}");
+    let held = held(&toy.acts, A) + ageing;
+    assert_eq!(found.status.stall, held);
+    assert!(held <= run.mul_f64(0.05) + 130 * MS, "{held:?} of {run:?}");
+    assert_eq!(found.status.promoted, 6000, "{:?}", found.status);
+}
+
+#[test]
+fn a_small_stall_budget_is_kept_by_ageing_too() {
+    let run = Duration::from_secs(100);
+    let mut toy = Toy::new(run).with(A, many(2000));
+    toy.touch = US;
+    let mut settings = stall(1);
+    settings.interval = SECOND / 10;
+    settings.budget.stall = Share::millionths(100); // less than one region's worth per interval
+    let found = toy.run(&mut Mega::default(), settings);
+    assert!(
+        found.status.stall <= run.mul_f64(0.0001) + 2 * MS,
+        "{:?}",
+        found.status.stall
+    );
+    assert!(found.status.stall >= run.mul_f64(0.00005), "{:?}", found.status.stall);
+}
+
+#[test]
 fn the_best_benefit_per_cost_comes_first() {
     let places = [(1, 300), (2, 512), (3, 100), (4, 400)].map(|(i, mapped)| (i, Place::base(mapped, 0)));
     let mut toy = Toy::new(4 * SECOND).with(A, places);

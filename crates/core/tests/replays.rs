@@ -45,6 +45,8 @@ fn lively(run: Duration) -> Toy {
         .with(empty, []);
     // Scans take a time that is no multiple of anything.
     toy.scan_cpu = Duration::from_nanos(1_234_567);
+    // Ageing takes turns: all of it would take twice its part of the stall budget.
+    toy.touch = 10 * US;
     toy.change(12 * SECOND, |world| world.machine.pressure = Some(Share::percent(30)));
     toy.change(22 * SECOND, |world| world.machine.pressure = None);
     toy.change(30 * SECOND, |world| world.place(A, 6).unwrap().shared = true);
@@ -250,6 +252,7 @@ fn a_journal_cannot_ask_for_all_memory_or_name_what_is_not() {
             pressure_ppm: 1,
             dry_run: false,
             compact: None,
+            touch_ns: None,
         };
         assert!(policy_of(&start).unwrap().is_err(), "{policy} {params}");
     }

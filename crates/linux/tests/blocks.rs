@@ -114,35 +114,43 @@ fn memory_that_a_program_touched_is_found_in_the_blocks_where_pagemap_says_it_is
 #[test]
 fn huge_pages_are_found_as_huge_blocks_and_are_no_longer_when_freed() {
     let _alone = alone();
-    let memory = Memory::new(32, libc::MADV_HUGEPAGE);
-    let ours: Vec<Hpfn> = memory
-        .frames()
-        .into_iter()
-        .filter(|(_, n)| *n == 512)
-        .map(|(hpfn, _)| hpfn)
-        .collect();
-    let Some(seen) = look() else { return };
-    if seen.every > 1 || ours.len() < 16 {
-        eprintln!(
-            "SKIPPED: huge pages were not to be had ({}), or the machine is too large",
-            ours.len()
-        );
-        return;
+    // Blocks that are given back are the first that another process gets: it is tried again where one took them.
+    let mut tries = Vec::new();
+    for _ in 0..5 {
+        let memory = Memory::new(32, libc::MADV_HUGEPAGE);
+        let ours: Vec<Hpfn> = memory
+            .frames()
+            .into_iter()
+            .filter(|(_, n)| *n == 512)
+            .map(|(hpfn, _)| hpfn)
+            .collect();
+        let Some(seen) = look() else { return };
+        if seen.every > 1 || ours.len() < 16 {
+            eprintln!(
+                "SKIPPED: huge pages were not to be had ({}), or the machine is too large",
+                ours.len()
+            );
+            return;
+        }
+        let huge = |seen: &Physical| {
+            let blocks = by_number(seen);
+            ours.iter()
+                .filter(|hpfn| blocks[hpfn].kind() == BlockKind::Huge)
+                .count()
+        };
+        let found = huge(&seen);
+        assert!(found + 1 >= ours.len(), "{found} of {}", ours.len());
+        let mapped: u32 = ours.iter().map(|hpfn| by_number(&seen)[hpfn].mapped_pages().0).sum();
+        assert!(mapped >= (ours.len() as u32 - 1) * 512);
+        drop(memory);
+        let left = huge(&look().unwrap());
+        if left <= ours.len() / 2 {
+            return;
+        }
+        tries.push(format!("{left} of {} are still huge", ours.len()));
+        std::thread::sleep(std::time::Duration::from_millis(300));
     }
-    let huge = |seen: &Physical| {
-        let blocks = by_number(seen);
-        ours.iter()
-            .filter(|hpfn| blocks[hpfn].kind() == BlockKind::Huge)
-            .count()
-    };
-    let found = huge(&seen);
-    assert!(found + 1 >= ours.len(), "{found} of {}", ours.len());
-    let mapped: u32 = ours.iter().map(|hpfn| by_number(&seen)[hpfn].mapped_pages().0).sum();
-    assert!(mapped >= (ours.len() as u32 - 1) * 512);
-    drop(memory);
-    let left = huge(&look().unwrap());
-    // Others may have taken some meanwhile.
-    assert!(left <= ours.len() / 2, "{left} of {} are still huge", ours.len());
+    panic!("{tries:?}");
 }
 
 #[test]

@@ -23,7 +23,7 @@ fn main() {
             let _warm = keep_warm();
             // Half a history of scans, then the promotions at the default budget: as long as that takes, but not for ever.
             let promoting = Instant::now();
-            while huge_mib(base.pid) < mib && promoting.elapsed() < Duration::from_secs(30 + mib / 2 * 60 / 1000) {
+            while huge_mib(base.pid) < mib && promoting.elapsed() < Duration::from_secs(60 + mib / 2 * 90 / 1000) {
                 std::thread::sleep(Duration::from_secs(5));
             }
             show(&format!(

@@ -18,8 +18,9 @@ use args::{Cli, Command};
 use exit::Failure;
 
 fn main() -> std::process::ExitCode {
-    // `mega run` keeps 1 and 2 for the program's own use, as coreutils' timeout and env do.
-    let is_run = std::env::args_os().nth(1).is_some_and(|arg| arg == "run");
+    // `mega run` and `mega mosaic` keep 1 and 2 for the program's own use, as coreutils' timeout and env do.
+    let word = |index| std::env::args_os().nth(index).unwrap_or_default();
+    let is_run = word(1) == "run" || word(1) == "mosaic" && word(2) != "explore";
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
@@ -39,6 +40,7 @@ fn main() -> std::process::ExitCode {
         Command::Replay(args) => cmd::replay::run(&args),
         Command::Demo(args) => cmd::demo::run(&args),
         Command::Bench(args) => cmd::bench::run(&args),
+        Command::Mosaic(args) => return cmd::mosaic::run(&args),
         Command::Sim(args) => cmd::sim::run(&args),
         Command::Workload(args) => return cmd::workload::run(&args),
         Command::Frag(args) => cmd::frag::run(&args),

@@ -269,7 +269,8 @@ impl Calibration {
     fn promotions(&mut self) -> Result<(), CalibrateError> {
         const FEW: usize = 10;
         let area = Area::new(32 * MIB)?;
-        let (mut full, mut few, mut splits, mut colds) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (mut full, mut few, mut splits) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut colds, mut touches) = (Vec::new(), Vec::new());
         for round in 0..5 {
             for pages in [512, FEW] {
                 area.advise(0, area.bytes, Advice::LinuxNoHugepage)?;
@@ -279,6 +280,9 @@ impl Calibration {
                 if pages == 512 {
                     let cold = time(|| drop(area.advise(0, area.bytes, Advice::LinuxCold)));
                     colds.push(cold / (area.bytes / PAGE) as f64);
+                    let first = time(|| area.touch_every(0, area.bytes, PAGE));
+                    let again = time(|| area.touch_every(0, area.bytes, PAGE));
+                    touches.push((first - again) / (area.bytes / PAGE) as f64);
                 }
                 area.advise(0, area.bytes, Advice::LinuxHugepage)?;
                 for region in (0..area.bytes).step_by(REGION) {
@@ -313,6 +317,7 @@ impl Calibration {
         self.costs.split_ns = whole(self.keep("split", splits)).max(self.costs.split_mapping_ns);
         self.costs.clear_page_ns = whole(self.keep("clearing a base page's accessed bit", colds));
         self.costs.madvise_page_ns = self.costs.clear_page_ns;
+        self.costs.set_accessed_ns = whole(self.keep("touching a base page whose accessed bit was cleared", touches));
         Ok(())
     }
 

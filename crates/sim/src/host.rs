@@ -254,6 +254,10 @@ impl<D: Drive> Host for SimHost<D> {
         Duration::from_nanos(self.cpu_ns)
     }
 
+    fn touch_cost(&self) -> Duration {
+        Duration::from_nanos(self.machine.prices.set_accessed / 1000)
+    }
+
     fn observe(&mut self, wants: &Wants) -> Snapshot {
         self.catch_up();
         self.refresh();

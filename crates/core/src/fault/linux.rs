@@ -96,7 +96,7 @@ parameters! {
         khugepaged: bool = true, "whether khugepaged runs";
         pages_to_scan: Count<1, 100_000_000> = Count(4096), "base pages that khugepaged looks at per pass";
         scan_sleep: Duration = Duration::from_secs(10), "time between its passes";
-        huge_after_load: bool = false, "a store to a region that was only loaded from gets a huge page too (before Linux 5.8, and 6.18)";
+        huge_after_load: bool = false, "a store to a region that was only loaded from gets a huge page too (before Linux 5.8 and again by 6.18)";
         max_ptes_none: Count<0, 511> = Count(511), "base pages that may be missing in a region that it promotes";
         shrink_underused: bool = true, "split huge pages with more zero-filled pages than max_ptes_none under pressure (6.12)";
         pressure_under: Share = Share::percent(5), "available memory under which there is pressure";
@@ -122,7 +122,7 @@ impl FaultPolicy for LinuxFault {
             Enabled::Madvise => advised,
             Enabled::Never => false,
         };
-        // A load gets the huge zero page, whose first store falls back to base pages (5.8 to 6.12): as if base pages had come at once.
+        // A load gets the huge zero page, whose first store falls back to base pages (5.8 to 6.12 at least): as if base pages had come at once.
         let loaded = fault.loaded && !self.params.huge_after_load;
         if !allowed || !fault.fits || !fault.write || loaded {
             return Place::Base;

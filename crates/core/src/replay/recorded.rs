@@ -150,6 +150,7 @@ pub(super) struct Recorded<'a> {
     snapshots: Snapshots,
     /// The host's clock at time 0 of the journal.
     clock_ns: u64,
+    touch: Duration,
     now: Time,
     cpu: Duration,
     scan: Scan,
@@ -161,16 +162,17 @@ pub(super) struct Recorded<'a> {
 
 impl<'a> Recorded<'a> {
     pub(super) fn new(lines: &'a [Line]) -> Self {
-        let clock_ns = lines.iter().find_map(|line| match line.event {
-            Event::Start { clock_ns, .. } => Some(clock_ns),
+        let start = lines.iter().find_map(|line| match line.event {
+            Event::Start { clock_ns, touch_ns, .. } => Some((clock_ns, touch_ns)),
             _ => None,
         });
-        let clock_ns = clock_ns.unwrap_or(0);
+        let (clock_ns, touch_ns) = start.unwrap_or_default();
         Self {
             lines,
             at: 0,
             snapshots: Snapshots::default(),
             clock_ns,
+            touch: Duration::from_nanos(touch_ns.unwrap_or(0)),
             now: Time(clock_ns),
             cpu: Duration::ZERO,
             scan: Scan::default(),
@@ -254,6 +256,7 @@ impl<'a> Recorded<'a> {
                     regions,
                     refused,
                     took_ns,
+                    ..
                 } => {
                     let size = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
                     let aged = Aged {
@@ -328,6 +331,10 @@ impl Host for Recorded<'_> {
 
     fn cpu_time(&self) -> Duration {
         self.cpu
+    }
+
+    fn touch_cost(&self) -> Duration {
+        self.touch
     }
 
     fn observe(&mut self, _: &Wants) -> Snapshot {

@@ -198,6 +198,8 @@ pub struct Toy {
     pub scan_cpu: Duration,
     /// Processor time that clearing one region takes.
     pub age_cpu: Duration,
+    /// What a base page costs that is touched again after its region was aged.
+    pub touch: Duration,
     /// The calls that were made: when they began, what, and what they took.
     pub acts: Vec<(Time, Action, Duration)>,
     /// The regions that were aged, by call.
@@ -235,6 +237,7 @@ impl Toy {
             aged: BTreeSet::new(),
             scan_cpu: MS,
             age_cpu: US,
+            touch: Duration::ZERO,
             acts: Vec::new(),
             ages: Vec::new(),
             scans: Vec::new(),
@@ -303,6 +306,10 @@ impl Host for Toy {
 
     fn cpu_time(&self) -> Duration {
         self.cpu
+    }
+
+    fn touch_cost(&self) -> Duration {
+        self.touch
     }
 
     fn observe(&mut self, wants: &Wants) -> Snapshot {

@@ -5,7 +5,7 @@
 //! | --- | --- |
 //! | rates, times, latencies | what the program says, as its live twin computes it ([`programs`]) |
 //! | memory, series, free blocks | samples; the last is the end of the run, with the programs' memory still there |
-//! | page faults | every one; the tracepoints of the live runs see the same |
+//! | page faults | those that take memory: the tracepoints of the live runs see no others |
 //! | counters | the machine's, which has the kernel's names |
 //! | the manager | its status at the end |
 //! | TLB | the model's counts; a live run has none |
@@ -264,7 +264,11 @@ fn phases(outcome: &SimOutcome) -> Vec<(f64, String)> {
 
 fn fault_values(outcome: &SimOutcome) -> BTreeMap<String, f64> {
     let latency = &outcome.faults;
-    let faults: u64 = outcome.programs.iter().map(|program| program.faults).sum();
+    let faults: u64 = outcome
+        .programs
+        .iter()
+        .map(|program| program.faults - program.zero_faults)
+        .sum();
     let total_ns: u64 = outcome.programs.iter().map(|program| program.fault_ns).sum();
     let mut values = BTreeMap::from([
         ("faults".to_string(), faults as f64),

@@ -74,22 +74,26 @@ mod tests {
             eprintln!("SKIPPED: /proc/sys/vm/stat_refresh cannot be read (needs root)");
             return;
         }
-        // What is freed page by page goes onto the list of this processor.
-        let bytes = 512 << 20;
-        let mut memory = vec![0u8; bytes];
-        memory.iter_mut().step_by(4096).for_each(|byte| *byte = 1);
-        drop(memory);
-        let before = pages(&root).unwrap();
-        if before < 20_000 {
-            eprintln!("SKIPPED: this kernel has {before} pages on its lists only (before 6.7 they are short)");
-            return;
+        // Others free pages meanwhile: one of a few tries has to show it.
+        let mut seen = Vec::new();
+        for _ in 0..5 {
+            // What is freed page by page goes onto the list of this processor.
+            let bytes = 512 << 20;
+            let mut memory = vec![0u8; bytes];
+            memory.iter_mut().step_by(4096).for_each(|byte| *byte = 1);
+            drop(memory);
+            let before = pages(&root).unwrap();
+            if before < 20_000 {
+                eprintln!("SKIPPED: this kernel has {before} pages on its lists only (before 6.7 they are short)");
+                return;
+            }
+            let drained = drain(&root, &|| false).unwrap();
+            let after = pages(&root).unwrap();
+            if drained > before / 2 && after < before {
+                return;
+            }
+            seen.push((before, drained, after));
         }
-        let drained = drain(&root, &|| false).unwrap();
-        let after = pages(&root).unwrap();
-        // Others free pages meanwhile.
-        assert!(
-            drained > before / 2 && after < before,
-            "{before} pages, {drained} came out, {after} are left"
-        );
+        panic!("pages, those that came out, and those left: {seen:?}");
     }
 }

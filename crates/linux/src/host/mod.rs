@@ -3,6 +3,7 @@
 mod aged;
 mod contents;
 mod stock;
+mod touch;
 mod wait;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -75,6 +76,8 @@ pub struct LinuxHost {
     events: Vec<HostEvent>,
     began: Time,
     cpu_at_start: Duration,
+    /// What clearing an accessed bit costs the program.
+    touch: Duration,
     /// A split gives zero-filled base pages back (Linux 6.12): where it does not, knowing of them is of no use.
     split_frees: bool,
     seen_any: bool,
@@ -94,6 +97,7 @@ impl LinuxHost {
             refused: BTreeMap::new(),
             events: Vec::new(),
             began: Time(u64::try_from(sys::monotonic().as_nanos()).unwrap_or(u64::MAX)),
+            touch: touch::cost(),
             cpu_at_start: sys::process_cpu_time(),
             split_frees: crate::capabilities::split_frees(&options.root),
             options,
@@ -392,6 +396,10 @@ impl Host for LinuxHost {
     fn cpu_time(&self) -> Duration {
         let beside = self.stock.as_ref().map_or(Duration::ZERO, StockThread::cpu_elsewhere);
         sys::process_cpu_time().saturating_sub(self.cpu_at_start) + beside
+    }
+
+    fn touch_cost(&self) -> Duration {
+        self.touch
     }
 
     fn observe(&mut self, wants: &Wants) -> Snapshot {

@@ -8,6 +8,7 @@ pub mod frag;
 pub mod hog;
 pub mod manage;
 pub mod map;
+pub mod mosaic;
 pub mod off;
 pub mod policies;
 pub mod record;

@@ -46,6 +46,8 @@ pub fn preset(name: &str) -> Option<Costs> {
         }
         _ => return None,
     };
+    // What it takes a processor that is not virtual is not known, so it is not counted.
+    costs.set_accessed_ns = 0;
     costs.machine = about.into();
     costs.kernel = match name {
         "mega" | "mega-server" => "4.16.8",

@@ -73,6 +73,9 @@ impl Machine {
         if !write {
             self.charge(self.prices.zero_page);
             self.install(id, page, Pte::ZERO_PAGE);
+            if let Some(space) = self.spaces.get_mut(id) {
+                space.counts.zero_faults += 1;
+            }
             return Ok(());
         }
         let (frame, held) = match self.held_back(id, page) {

@@ -27,7 +27,7 @@ impl Machine {
             // Each access is taken to cost the most that it can: what it does cost is known only after the TLB.
             let room = self.next_event_ps.saturating_sub(space.clock_ps);
             let (mut most, mut work_ns) = (0u64, 0u64);
-            let (mut same, mut again, mut n) = (0, 0, 0);
+            let (mut same, mut again, mut first, mut n) = (0, 0, 0, 0);
             let mut last = space.last_page;
             for (access, translated) in accesses[made..].iter().zip(self.translated.iter_mut()) {
                 most = most.saturating_add(self.prices.most.saturating_add(u64::from(access.work_ns) * 1000));
@@ -35,17 +35,19 @@ impl Machine {
                     break;
                 }
                 let page = Page::at(access.address);
-                let Some(size) = space.tables.touch(page, access.does != Does::Load) else {
+                let Some((size, is_first)) = space.tables.touch(page, access.does != Does::Load) else {
                     break;
                 };
                 *translated = tlb::Access::new(access.address, size);
                 same += u64::from(page == last);
+                first += u64::from(is_first);
                 again += u64::from(access.does == Does::Update);
                 work_ns += u64::from(access.work_ns);
                 last = page;
                 n += 1;
             }
             let mut cost = (n as u64 - same) * self.prices.miss + (same + again) * self.prices.hit + work_ns * 1000;
+            cost += first * self.prices.set_accessed;
             if let Some(tlb) = &mut self.tlb {
                 cost += tlb.access_all(id.0.get(), &self.translated[..n]) * self.prices.cycle;
                 tlb.access_again(again);

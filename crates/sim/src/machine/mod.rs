@@ -243,12 +243,13 @@ impl Machine {
             let Some(space) = self.spaces.get_mut(id) else {
                 return Err(MachineError::NoProcess);
             };
-            let Some(size) = space.tables.touch(page, write) else {
+            let Some((size, is_first)) = space.tables.touch(page, write) else {
                 self.fault(id, page, write)?;
                 continue;
             };
             let same = std::mem::replace(&mut space.last_page, page) == page;
             let mut cost = if same { self.prices.hit } else { self.prices.miss };
+            cost += u64::from(is_first) * self.prices.set_accessed;
             if let Some(tlb) = &mut self.tlb {
                 cost += u64::from(tlb.access(id.0.get(), address, size)) * self.prices.cycle;
             }

@@ -12,6 +12,8 @@ pub(crate) struct Prices {
     pub hit: u64,
     /// An access of another page.
     pub miss: u64,
+    /// More for an access that finds the accessed bit clear.
+    pub set_accessed: u64,
     /// The most that an access can cost without a fault, if it is a load and a store.
     pub most: u64,
     /// One cycle of the processor.
@@ -68,7 +70,10 @@ impl Prices {
         Self {
             hit,
             miss,
-            most: hit.max(miss).saturating_add(hit).saturating_add(translation),
+            set_accessed: ps(costs.set_accessed_ns),
+            most: (hit.max(miss).saturating_add(hit))
+                .saturating_add(translation)
+                .saturating_add(ps(costs.set_accessed_ns)),
             cycle,
             fault: ps(costs.fault_entry_ns),
             zero_base: ps(costs.zero_base_ns),

@@ -58,6 +58,7 @@ fn base_pages_come_one_by_one_and_loads_get_the_zero_page() {
     read(&mut m, id, a + 4 * MB, 5);
     let counts = m.space(id).unwrap().counts;
     assert_eq!((counts.resident_pages, counts.zero_pages, counts.faults), (10, 5, 15));
+    assert_eq!(counts.zero_faults, 5);
     touch(&mut m, id, a + 4 * MB, 2);
     let counts = m.space(id).unwrap().counts;
     assert_eq!((counts.resident_pages, counts.zero_pages), (12, 3));

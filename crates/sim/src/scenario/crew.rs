@@ -141,6 +141,7 @@ impl Member {
             waste_bytes: waste_pages * BASE_PAGE_BYTES,
             swapped_bytes: counts.swapped * BASE_PAGE_BYTES,
             faults: counts.faults,
+            zero_faults: counts.zero_faults,
             fault_ns: counts.fault_ns,
             stall_ns: counts.stall_ns,
             bad_accesses: counts.bad_accesses,

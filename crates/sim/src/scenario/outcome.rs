@@ -62,6 +62,8 @@ pub struct ProgramOutcome {
     pub swapped_bytes: u64,
     /// Faults.
     pub faults: u64,
+    /// Those that took no memory: loads of what holds nothing, which map the shared zero page.
+    pub zero_faults: u64,
     /// Time in faults.
     pub fault_ns: u64,
     /// Time waited for locks and for regions under work.

@@ -39,6 +39,8 @@ pub struct SpaceCounts {
     pub swapped: u64,
     /// Faults.
     pub faults: u64,
+    /// Those that mapped the shared zero page.
+    pub zero_faults: u64,
     /// Time in faults, in ns.
     pub fault_ns: u64,
     /// Time waited for the mmap lock or for a region under work, in ns.

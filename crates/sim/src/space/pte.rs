@@ -91,15 +91,16 @@ impl Pte {
         Self((frame.0 << Self::SHIFT) | (self.0 & ((1 << Self::SHIFT) - 1)))
     }
 
-    /// The hot path: sets the accessed bit (and the dirty one for a store) if the access needs no fault.
+    /// The hot path: sets the accessed bit (and the dirty one for a store) if the access needs no fault. Some(true): the accessed bit was clear.
     #[inline]
-    pub fn touch(&mut self, write: bool) -> bool {
+    pub fn touch(&mut self, write: bool) -> Option<bool> {
         let write = u32::from(write);
         let ok = self.0 & (Self::PRESENT | (write << 2)) == Self::PRESENT;
-        if ok {
+        ok.then(|| {
+            let is_first = self.0 & Self::ACCESSED == 0;
             self.0 |= Self::ACCESSED | (write << 1);
-        }
-        ok
+            is_first
+        })
     }
 }
 
@@ -121,10 +122,11 @@ mod tests {
     #[test]
     fn a_store_to_a_protected_entry_needs_a_fault_and_a_load_does_not() {
         let mut pte = Pte::of(Frame(5), false).with(Pte::PROTECTED).without(Pte::ACCESSED);
-        assert!(!pte.touch(true) && !pte.has(Pte::ACCESSED));
-        assert!(pte.touch(false) && pte.has(Pte::ACCESSED) && !pte.has(Pte::DIRTY));
+        assert!(pte.touch(true).is_none() && !pte.has(Pte::ACCESSED));
+        assert!(pte.touch(false) == Some(true) && pte.has(Pte::ACCESSED) && !pte.has(Pte::DIRTY));
+        assert_eq!(pte.touch(false), Some(false));
         let mut pte = Pte::of(Frame(5), false);
-        assert!(pte.touch(true) && pte.has(Pte::DIRTY));
-        assert!(!Pte::NONE.clone().touch(false) && !Pte::swapped(3).clone().touch(false));
+        assert!(pte.touch(true).is_some() && pte.has(Pte::DIRTY));
+        assert!(Pte::NONE.clone().touch(false).is_none() && Pte::swapped(3).clone().touch(false).is_none());
     }
 }

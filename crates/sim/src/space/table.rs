@@ -163,18 +163,17 @@ impl Huge {
         }
     }
 
-    /// The hot path: notes an access to a base page, if it needs no fault.
+    /// The hot path: notes an access to a base page, if it needs no fault. Some(true): the accessed bit was clear.
     #[inline]
-    pub fn touch(&mut self, index: usize, write: bool) -> bool {
+    pub fn touch(&mut self, index: usize, write: bool) -> Option<bool> {
         if write {
             if self.protected {
-                return false;
+                return None;
             }
             self.dirty = true;
             self.set(index, true);
         }
-        self.accessed = true;
-        true
+        Some(!std::mem::replace(&mut self.accessed, true))
     }
 
     /// Base pages that hold something.

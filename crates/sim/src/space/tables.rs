@@ -57,18 +57,20 @@ impl Tables {
         }
     }
 
-    /// An access: sets the accessed bit, and for a store the dirty one. The size of the page; none, and nothing is set, where it needs a fault.
+    /// An access: sets the accessed bit, and for a store the dirty one. The size of the page, and whether the accessed bit
+    /// was clear; none, and nothing is set, where it needs a fault.
     #[inline]
-    pub fn touch(&mut self, page: Page, write: bool) -> Option<PageSize> {
+    pub fn touch(&mut self, page: Page, write: bool) -> Option<(PageSize, bool)> {
         match self.get(page.region()) {
             Entry::None => None,
             Entry::Table(at) => {
                 let pte = &mut self.table_mut(at).ptes[page.index()];
-                pte.touch(write).then_some(PageSize::Base)
+                pte.touch(write).map(|is_first| (PageSize::Base, is_first))
             }
             Entry::Huge(at) => {
                 let huge = self.huge_mut(at);
-                huge.touch(page.index(), write).then_some(PageSize::Huge)
+                let is_first = huge.touch(page.index(), write)?;
+                Some((PageSize::Huge, is_first))
             }
         }
     }

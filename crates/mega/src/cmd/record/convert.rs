@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use mega_core::observe::ProcessId;
-use mega_core::units::{Bytes, Time};
+use mega_core::units::Bytes;
 use mega_sim::trace::{export as to_tables, LackeyReader, Record, Recorder, Source, TextReader, Writer};
 use mega_sim::workload::{CountingMemory, Memory, Progress, Spec, NAMES};
 use serde_json::{Map, Value};
 
-use super::{cannot_write, create, header, open};
+use super::{cannot_write, create, header, nanos, open};
 use crate::args::RecordArgs;
 use crate::children::stop_on_signals;
 use crate::contiguity::stopped;
@@ -147,10 +147,6 @@ pub fn export(tables: &Path, from: &Path) -> Result<()> {
 
 fn size_of(path: &Path) -> Bytes {
     Bytes(std::fs::metadata(path).map_or(0, |file| file.len()))
-}
-
-fn nanos(time: Duration) -> u64 {
-    Time(0).after(time).0
 }
 
 #[cfg(test)]

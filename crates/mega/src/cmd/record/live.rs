@@ -21,7 +21,7 @@ use mega_linux::scan::Scanner;
 use mega_sim::trace::{Header, Record, Writer};
 
 use super::mappings::Mappings;
-use super::{cannot_write, create, header, output};
+use super::{cannot_write, create, header, nanos, output};
 use crate::args::RecordArgs;
 use crate::children;
 use crate::exit::{say, tell, Failure};
@@ -346,8 +346,4 @@ impl Tape {
             }
         }
     }
-}
-
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

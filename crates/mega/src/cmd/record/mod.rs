@@ -16,6 +16,7 @@ use std::fs::File;
 use std::io::{BufReader, BufWriter};
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use mega_linux::proc::ProcRoot;
@@ -51,6 +52,11 @@ fn output(args: &RecordArgs) -> Result<&Path> {
 fn create(path: &Path) -> Result<BufWriter<File>> {
     let file = File::create(path).with_context(|| cannot_write(path))?;
     Ok(BufWriter::new(file))
+}
+
+/// Whole nanoseconds, as traces have them.
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn cannot_write(path: &Path) -> String {

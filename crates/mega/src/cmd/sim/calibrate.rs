@@ -39,6 +39,10 @@ const MEASURED: &[(&str, &[&str])] = &[
     ("unmap_page_ns", &["giving back a base page"]),
     ("unmap_huge_ns", &["giving back a huge page"]),
     ("clear_page_ns", &["clearing a base page's accessed bit"]),
+    (
+        "set_accessed_ns",
+        &["touching a base page whose accessed bit was cleared"],
+    ),
     ("madvise_page_ns", &["clearing a base page's accessed bit"]),
     ("memory_hit_ns", &["load from 512 KB"]),
     ("memory_miss_ns", &["load from 512 MB, one after the other"]),

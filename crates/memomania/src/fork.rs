@@ -1,0 +1,191 @@
+//! What hugetlb needs when the program forks.
+//!
+//! After a fork, parent and child share pages until one of them writes, which takes a new page. For hugetlb that page may not be there: the
+//! kernel then takes the shared one from the child, which dies of SIGBUS when it touches it. So where that costs little, or free pages may be
+//! too few, the child gets a copy on base pages, at once, while the parent waits. It is told of the end by a pipe, which also ends if the child dies.
+//!
+//! Gigantic pages are never shared: the kernel may forget them in the child ([`Pool::bring`]). What is in use of them is copied by the parent
+//! before the fork, always. If that fails, the child has nothing there, and ends when it touches it.
+//!
+//! Other threads may not write to what is copied by the parent, nor to what is copied by the child if there are no pages for that, until it is
+//! done. A stack that the program has put on such pages is moved to base pages before, for nobody could write to it meanwhile.
+//!
+//! Children made otherwise (vfork, posix_spawn, _Fork, clone without the C library) have no such care; the first two share memory until they
+//! execute another program, and need none. The others have no gigantic pages.
+
+use std::cell::UnsafeCell;
+
+use memomania_layout::page::{Kind, HUGE};
+use memomania_layout::settings::Fork;
+
+use crate::demote::Held;
+use crate::pool::Pool;
+use crate::report::{self, Event};
+use crate::start::{self, Locked, World};
+use crate::sys;
+
+/// Bytes of hugetlb pages that are copied in any case: it takes some ten milliseconds at most.
+const CHEAP: usize = 64 << 20;
+
+/// What `prepare` leaves to `parent` and `child`.
+struct Pending {
+    locked: Locked,
+    pipe: Option<(i32, i32)>,
+    /// Where there are no pages for them, other threads may not write before the child has its copy.
+    held: Option<Held>,
+}
+
+struct Cell(UnsafeCell<Option<Pending>>);
+
+// SAFETY: only the thread that holds the lock uses it.
+unsafe impl Sync for Cell {}
+
+static PENDING: Cell = Cell(UnsafeCell::new(None));
+
+/// Has the C library call us around each fork.
+pub fn register() {
+    // SAFETY: the three functions live as long as the process: the library is never unloaded.
+    unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
+}
+
+unsafe extern "C" fn prepare() {
+    if !start::ready() {
+        return;
+    }
+    let mut locked = start::lock();
+    let need = need(&locked);
+    let has_gigantic = bytes(&locked, Kind::Gigantic) > 0;
+    let pipe = (need != Need::Nothing).then(sys::pipe).and_then(Result::ok);
+    let mut held = None;
+    if pipe.is_some() || has_gigantic {
+        let mut can_hold = true;
+        for pool in locked.pools.iter_mut().flatten() {
+            if pipe.is_some() {
+                // What cannot be protected for a moment is not there to be lost either.
+                let _ = pool.touch_all();
+            }
+            // We would wait for ourselves.
+            can_hold &= pool.make_stack_ordinary().is_ok();
+        }
+        if can_hold && (need == Need::CopyUndisturbed || has_gigantic) && sys::has_threads() {
+            held = Held::new().ok();
+        }
+        if let Some(held) = &held {
+            for pool in locked.pools.iter().flatten() {
+                pool.hold_all(Kind::Gigantic, held);
+                if need == Need::CopyUndisturbed {
+                    pool.hold_all(Kind::Huge, held);
+                }
+            }
+        }
+        for pool in locked.pools.iter_mut().flatten() {
+            // Without memory for them the child will have nothing, and say so.
+            let _ = pool.make_shadow();
+        }
+    }
+    // SAFETY: we hold the lock.
+    unsafe { *PENDING.0.get() = Some(Pending { locked, pipe, held }) };
+}
+
+fn take() -> Option<Pending> {
+    // SAFETY: this thread, or the one it was before the fork, holds the lock since `prepare`.
+    unsafe { (*PENDING.0.get()).take() }
+}
+
+unsafe extern "C" fn parent() {
+    if let Some(Pending { mut locked, pipe, held }) = take() {
+        let copies = locked.pools.iter().flatten().any(Pool::has_shadow) || pipe.is_some();
+        locked.pools.iter_mut().flatten().for_each(Pool::drop_shadow);
+        if copies {
+            report::count(Event::ForkCopy);
+        }
+        if let Some(held) = &held {
+            // The child has what it gets of these, and closes its end of `held` whenever it comes to that.
+            locked
+                .pools
+                .iter()
+                .flatten()
+                .for_each(|pool| pool.let_go_all(Kind::Gigantic, held));
+        }
+        if let Some((read, write)) = pipe {
+            sys::close(write);
+            // A byte: the child is ready. The end of the pipe: it is no more, or never was.
+            let mut byte = [0];
+            while sys::read(read, &mut byte) == Err(sys::Errno(libc::EINTR)) {}
+            sys::close(read);
+        }
+        drop(held);
+        drop(locked);
+    }
+}
+
+unsafe extern "C" fn child() {
+    if let Some(Pending { mut locked, pipe, held }) = take() {
+        locked.after_fork();
+        let shadows = locked.pools.iter_mut().flatten().map(Pool::use_shadow);
+        let mut done = shadows.fold(Ok(()), Result::and);
+        if let Some((read, write)) = pipe {
+            sys::close(read);
+            let copies = locked.pools.iter_mut().flatten();
+            done = copies.fold(done, |done, pool| done.and(pool.copy_all(held.as_ref())));
+            let _ = sys::write(write, &[1]);
+            sys::close(write);
+        }
+        if done.is_err() {
+            sys::tell(format_args!(
+                "no memory to copy huge pages for a forked process; it ends when it uses them"
+            ));
+        }
+        drop(held);
+        drop(locked);
+    }
+}
+
+/// What a fork needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Need {
+    /// Pages can be shared.
+    Nothing,
+    /// A copy.
+    Copy,
+    /// A copy, and nobody may write meanwhile: there are no pages for that.
+    CopyUndisturbed,
+}
+
+/// Bytes of hugetlb pages of this kind that are there.
+fn bytes(world: &World, kind: Kind) -> usize {
+    world.pools.iter().flatten().map(|pool| pool.hugetlb_bytes(kind)).sum()
+}
+
+/// What 2 MB pages need.
+fn need(world: &World) -> Need {
+    let bytes = bytes(world, Kind::Huge);
+    if bytes == 0 || world.settings.fork == Fork::Share {
+        return Need::Nothing;
+    }
+    let free = number("free_hugepages").unwrap_or(0);
+    let free = free.saturating_sub(number("resv_hugepages").unwrap_or(0));
+    match (
+        world.settings.fork == Fork::Copy || bytes <= CHEAP,
+        free < 3 * bytes / HUGE,
+    ) {
+        (false, false) => Need::Nothing,
+        (true, false) => Need::Copy,
+        (_, true) => Need::CopyUndisturbed,
+    }
+}
+
+/// A number in one of the kernel's files about 2 MB pages.
+fn number(file: &str) -> Option<usize> {
+    let mut path = sys::Line::new();
+    std::fmt::Write::write_fmt(
+        &mut path,
+        format_args!("/sys/kernel/mm/hugepages/hugepages-2048kB/{file}\0"),
+    )
+    .ok()?;
+    let fd = sys::open(path.bytes(), libc::O_RDONLY).ok()?;
+    let mut digits = [0; 32];
+    let length = sys::read(fd, &mut digits);
+    sys::close(fd);
+    std::str::from_utf8(&digits[..length.ok()?]).ok()?.trim().parse().ok()
+}
