@@ -141,7 +141,9 @@ fn what_is_pinned_locked_hot_or_huge_fails_alone_and_by_name() {
         let writer = scope.spawn(|| {
             let mut added = 0;
             while !stop.load(Ordering::Relaxed) {
-                (0..1000).for_each(|_| drop(hot.fetch_add(1, Ordering::Relaxed)));
+                for _ in 0..1000 {
+                    hot.fetch_add(1, Ordering::Relaxed);
+                }
                 added += 1000;
                 // An emulated machine whose processors both spin gets nowhere.
                 std::thread::sleep(Duration::from_micros(20));

@@ -9,6 +9,7 @@
 //! | `age` | accessed bits |
 //! | `probe` | allocations timed |
 //! | `unload` | the module goes, and comes back |
+//! | `storm` | random calls in every state of the machine |
 
 use std::sync::{Mutex, MutexGuard};
 
@@ -20,6 +21,7 @@ mod calls;
 mod compact;
 mod memory;
 mod probe;
+mod storm;
 mod unload;
 
 /// The module, and the turn: tests drive the machine's memory, one at a time.
