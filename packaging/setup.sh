@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs what building and running need on a Debian-like machine: a compiler for BPF, headers, a Rust toolchain, Redis; with the
-# argument `test` also the programs that tests measure and the browser that looks at reports, with `vm` what boots other kernels, with `vm debug` what builds
-# one.
+# argument `test` also the programs that tests measure and the browser that looks at reports, with `vm` what boots other kernels, with
+# `vm debug` what builds one.
 # Idempotent, and silent when there is nothing to do. Runs as root, or with sudo.
 set -eu
 
@@ -42,6 +42,7 @@ if [ "${1:-}" = vm ] && [ "${2:-}" = debug ]; then
     need bison bison
     need bc bc
     need xz xz-utils
+    need sparse sparse
 fi
 # Debian 13 and later bring a Rust that is new enough; older ones need rustup.
 if ! command -v cargo >/dev/null 2>&1; then

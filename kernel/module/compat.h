@@ -24,7 +24,8 @@
 #error "mega.ko: needs Linux 6.1 or later"
 #endif
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 19, 0) && !defined(MEGA_UNTRIED_KERNEL)
-#error "mega.ko: nobody has looked at a kernel after 6.18 yet; add -DMEGA_UNTRIED_KERNEL to ccflags-y in Kbuild to try it"
+/* To try it: ccflags-y := -DMEGA_UNTRIED_KERNEL in Kbuild. */
+#error "mega.ko: nobody has looked at a kernel after 6.18 yet (-DMEGA_UNTRIED_KERNEL tries it)"
 #endif
 #ifndef CONFIG_CONTIG_ALLOC
 #error "mega.ko: needs a kernel with CONFIG_CONTIG_ALLOC (compaction and memory isolation)"

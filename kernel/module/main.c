@@ -5,7 +5,8 @@
  *	main.c		the device, and who may use it
  *	blocks.c	what blocks of physical memory hold
  *	compact.c	empties chosen blocks
- *	age.c		reads and clears accessed bits
+ *	age.c		reads and clears accessed bits of a range
+ *	age_region.c	those of one region
  *	probe.c		times allocations
  *	hotplug.c	memory that goes away meanwhile
  *	compat.h	what differs between kernels

@@ -2,11 +2,10 @@
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd};
-use std::time::{Duration, Instant};
 
-use mega_linux::module::uapi::{self, Age, Blocks, Compact, CompactBlock, Info, Probe};
-use mega_linux::module::Outcome;
+use mega_linux::module::uapi::{self, Age, Blocks, Compact, Info, Probe};
 
+use super::memory::{Memory, PAGE};
 use super::module;
 
 /// Calls with anything; the errno, or 0.
@@ -350,7 +349,11 @@ fn who_is_not_privileged_may_neither_open_nor_call() {
         unsafe {
             libc::syscall(libc::SYS_capset, header.as_ptr(), data.as_ptr());
             let opened = libc::open(c"/dev/mega".as_ptr(), libc::O_RDWR);
-            let good = opened == -1 && *libc::__errno_location() == libc::EPERM;
+            let open_errno = *libc::__errno_location();
+            let mut info = Info::default();
+            let called = libc::ioctl(file.as_raw_fd(), uapi::IOC_INFO, &mut info);
+            let call_errno = *libc::__errno_location();
+            let good = opened == -1 && open_errno == libc::EPERM && called == -1 && call_errno == libc::EPERM;
             libc::_exit(i32::from(!good));
         }
     }
@@ -360,26 +363,73 @@ fn who_is_not_privileged_may_neither_open_nor_call() {
 }
 
 #[test]
-fn a_budget_of_zero_does_nothing_and_a_million_blocks_are_bounded() {
+fn results_that_cannot_be_written_are_said_so() {
     let Some(module) = module() else { return };
-    let before = super::vmstat("pgmigrate_success");
-    let mut list: Vec<_> = (0..module.info().blocks).map(CompactBlock::asked).collect();
-    let done = module.compact(&mut list, Duration::ZERO, true).unwrap();
-    assert_eq!((done.freed, done.tried, done.moved), (0, 0, 0));
-    assert_eq!(done.done as usize, list.len());
-    assert!(list.iter().all(|block| block.outcome() == Outcome::Budget));
-    assert_eq!(super::vmstat("pgmigrate_success"), before, "somebody else moved pages");
-
-    let mut list: Vec<_> = (0..1 << 20)
-        .map(|n| CompactBlock::asked((n * 7919) << 20 | n))
-        .collect();
-    let began = Instant::now();
-    let done = module.compact(&mut list, Duration::from_millis(100), false).unwrap();
-    let took = began.elapsed();
-    assert!(took < Duration::from_secs(5), "{took:?}");
-    assert_eq!(done.done, 1 << 20);
-    assert!(list
-        .iter()
-        .all(|block| block.outcome() != Outcome::Undone && block.outcome() != Outcome::Interrupted));
-    eprintln!("MODULE a million blocks that are none, budget 100 ms: {took:?}");
+    let file = &module.fd();
+    let mut memory = Memory::map(1);
+    (0..4).for_each(|page| memory.fill(page));
+    let us = mega_linux::sys::pidfd_open(std::process::id()).unwrap();
+    // Its second page can be read only, its fourth is the last but for a hole.
+    // SAFETY: pages that only this test has.
+    unsafe {
+        libc::mprotect(memory.address(1) as *mut libc::c_void, PAGE as usize, libc::PROT_READ);
+        libc::munmap(memory.address(4) as *mut libc::c_void, PAGE as usize);
+    }
+    for list in [memory.address(1), memory.address(4) - 16, memory.address(4)] {
+        let compact = Compact {
+            list,
+            count: 2,
+            budget_ns: 1 << 30,
+            ..compact()
+        };
+        let blocks = Blocks {
+            version: uapi::VERSION,
+            list,
+            count: 2,
+            ..Blocks::default()
+        };
+        let probe = Probe {
+            version: uapi::VERSION,
+            node: -1,
+            times: list,
+            count: 8,
+            budget_ns: 1 << 30,
+            ..Probe::default()
+        };
+        let age = Age {
+            list,
+            count: 2,
+            end: 1 << 47,
+            ..age(us.as_raw_fd(), &mut [])
+        };
+        let mut good = [uapi::Region::default(); 2];
+        let maps = Age {
+            list: good.as_mut_ptr() as u64,
+            maps: list,
+            ..age
+        };
+        assert_eq!(
+            call(file, uapi::IOC_COMPACT, &mut { compact }),
+            libc::EFAULT,
+            "{list:#x}"
+        );
+        assert_eq!(call(file, uapi::IOC_BLOCKS, &mut { blocks }), libc::EFAULT, "{list:#x}");
+        assert_eq!(call(file, uapi::IOC_PROBE, &mut { probe }), libc::EFAULT, "{list:#x}");
+        assert_eq!(call(file, uapi::IOC_AGE, &mut { age }), libc::EFAULT, "{list:#x}");
+        assert_eq!(call(file, uapi::IOC_AGE, &mut { maps }), libc::EFAULT, "{list:#x}");
+    }
+    // The request itself.
+    assert_eq!(call(file, uapi::IOC_INFO, memory.address(1) as *mut Info), libc::EFAULT);
+    let half = (memory.address(4) - 16) as *mut Compact;
+    assert_eq!(call(file, uapi::IOC_COMPACT, half), libc::EFAULT);
+    let request = memory.address(2) as *mut Blocks;
+    // SAFETY: a page of ours, which is then read-only.
+    unsafe {
+        request.write(Blocks {
+            version: uapi::VERSION,
+            ..Blocks::default()
+        });
+        libc::mprotect(request.cast(), PAGE as usize, libc::PROT_READ);
+    }
+    assert_eq!(call(file, uapi::IOC_BLOCKS, request), libc::EFAULT);
 }

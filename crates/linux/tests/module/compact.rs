@@ -7,7 +7,7 @@ use std::time::Duration;
 use mega_linux::module::uapi::{Block, CompactBlock, BLOCK_WHOLE};
 use mega_linux::module::Outcome;
 
-use super::memory::{Memory, PAGE};
+use super::memory::{pin_for_dma, Memory, PAGE};
 use super::{free_blocks, module, vmstat};
 
 const LONG: Duration = Duration::from_secs(50);
@@ -206,6 +206,39 @@ fn what_is_pinned_locked_hot_or_huge_fails_alone_and_by_name() {
     let mut again: Vec<_> = pinned.iter().copied().map(CompactBlock::asked).collect();
     let done = module.compact(&mut again, LONG, false).unwrap();
     assert!(done.took_ns < 1_000_000_000, "{done:?}");
+}
+
+#[test]
+fn what_dma_holds_is_pinned_as_base_pages_and_as_a_huge_page() {
+    let Some(module) = module() else { return };
+    let memory = Memory::fragmented(8, |page| page % 4 == 0);
+    let mut huge = Memory::map(1);
+    huge.collapse();
+    let pages: Vec<u64> = (0..4).map(|n| n * 2 * 512).collect();
+    let mut held: Vec<_> = pages
+        .iter()
+        .map(|&page| pin_for_dma(memory.address(page), PAGE))
+        .collect();
+    held.push(pin_for_dma(huge.base, 64 * PAGE));
+    assert!(held.iter().all(Option::is_some), "no io_uring");
+    // After pinning: memory that is to stay is moved out of some zones before.
+    let frames = memory.frames();
+    let mut wanted: BTreeSet<u64> = pages.iter().map(|page| frames[page] / 512).collect();
+    wanted.insert(huge.frames()[&0] / 512);
+    let mut list: Vec<_> = wanted.iter().copied().map(CompactBlock::asked).collect();
+    let moved = vmstat("pgmigrate_success");
+    module.compact(&mut list, LONG, true).unwrap();
+    eprintln!("MODULE held for DMA: {:?}", outcomes(&list));
+    let named = |block: &CompactBlock| matches!(block.outcome(), Outcome::Pinned | Outcome::Unmovable);
+    assert!(list.iter().all(named), "{list:?}");
+    assert!(list.iter().any(|block| block.outcome() == Outcome::Pinned), "{list:?}");
+    assert_eq!(vmstat("pgmigrate_success"), moved, "pinned blocks are not tried");
+    // Let go of, they can be moved like others.
+    drop(held);
+    module.compact(&mut list, LONG, true).unwrap();
+    let still = list.iter().filter(|block| block.outcome() == Outcome::Pinned).count();
+    assert_eq!(still, 0, "{:?}", outcomes(&list));
+    assert_eq!(memory.spoiled() + huge.spoiled(), 0);
 }
 
 /// Pages by which the zone that we allocate from is above where it wants to be.

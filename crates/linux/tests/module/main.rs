@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `memory` | memory of our own whose frames and contents are known |
 //! | `calls` | who may call, and what is refused with which errno |
+//! | `bounds` | how long a call takes |
 //! | `blocks` | what blocks hold |
 //! | `compact` | chosen blocks emptied |
 //! | `age` | accessed bits |
@@ -17,6 +18,7 @@ use mega_linux::module::{Module, ModuleError};
 
 mod age;
 mod blocks;
+mod bounds;
 mod calls;
 mod compact;
 mod memory;

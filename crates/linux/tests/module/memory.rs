@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
 pub const PAGE: u64 = 4096;
@@ -140,6 +141,22 @@ impl Drop for Memory {
     fn drop(&mut self) {
         // SAFETY: the mapping is ours and nothing points into it any more.
         unsafe { libc::munmap(self.mapped.0 as *mut libc::c_void, self.mapped.1) };
+    }
+}
+
+/// Pins pages for DMA, as a fixed buffer of an io_uring, until the descriptor is closed. None where the kernel gives no io_uring.
+pub fn pin_for_dma(address: u64, bytes: u64) -> Option<OwnedFd> {
+    let mut params = [0u32; 30];
+    let buffer = libc::iovec {
+        iov_base: address as *mut libc::c_void,
+        iov_len: bytes as usize,
+    };
+    // SAFETY: 120 bytes of parameters, as it wants; one buffer, whose pages it holds and does nothing with.
+    unsafe {
+        let ring = libc::syscall(libc::SYS_io_uring_setup, 1, params.as_mut_ptr());
+        let ring = (ring >= 0).then(|| OwnedFd::from_raw_fd(ring as i32))?;
+        let registered = libc::syscall(libc::SYS_io_uring_register, ring.as_raw_fd(), 0, &buffer, 1);
+        (registered == 0).then_some(ring)
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::{Dice, Stop, ARENA, ARENA_REGIONS};
+use crate::memory::pin_for_dma;
 
 pub const MADV_COLLAPSE: i32 = 25;
 const MADV_COLD: i32 = 20;
@@ -147,23 +148,10 @@ fn splice(dice: &mut Dice, (from, end): (u64, u64)) {
     dice.pause(Duration::from_millis(20));
 }
 
-/// Pages pinned for DMA for a moment, as fixed buffers of an io_uring.
+/// Pages pinned for DMA for a moment.
 fn pin(dice: &mut Dice, (from, end): (u64, u64)) {
-    let mut params = [0u32; 30];
-    let iov = libc::iovec {
-        iov_base: address(from),
-        iov_len: ((end - from) * PAGE) as usize,
-    };
-    // SAFETY: 120 bytes of parameters, as it wants; one buffer, which only holds its pages.
-    unsafe {
-        let ring = libc::syscall(libc::SYS_io_uring_setup, 1, params.as_mut_ptr());
-        if ring < 0 {
-            return;
-        }
-        let ring = OwnedFd::from_raw_fd(ring as i32);
-        libc::syscall(libc::SYS_io_uring_register, ring.as_raw_fd(), 0, &iov, 1);
-        dice.pause(Duration::from_millis(20));
-    }
+    let _pinned = pin_for_dma(ARENA + from * PAGE, (end - from) * PAGE);
+    dice.pause(Duration::from_millis(20));
 }
 
 /// Something of another kind beside the arena, for a moment.
