@@ -91,7 +91,7 @@ fn memory(dice: &mut Dice) -> bool {
     }
     let path = &paths[dice.below(paths.len() as u64) as usize];
     // Pages that cannot be moved are tried again until a signal comes.
-    let gone = shell(&format!("echo offline > {path}"), 2);
+    let gone = shell(&format!("echo offline > {path}"), 5);
     dice.pause(Duration::from_millis(300));
     let back = dice.pick(&["online", "online_movable", "online_kernel"]);
     let _ = write(path, back) || write(path, "online");
