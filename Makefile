@@ -1,7 +1,8 @@
 # Two commands do all the set-up on a fresh Debian-like machine:
 #   make demo     runs the main job       (make demo REDIS=1: with a real Redis)
 #   make test     runs every test
-# Others: test-vm (what depends on the kernel, on Debian's stock kernels under QEMU), test-module (mega.ko on the same), test-module-debug (and on a debug kernel), build, lint, bench, install, clean.
+# Others: test-vm (what depends on the kernel, on Debian's stock kernels under QEMU), test-module (mega.ko on the same), test-module-debug (and on
+#   a debug kernel), test-programs (real programs at full size under Memomania), build, lint, bench, install, clean.
 
 SHELL := /bin/sh
 export PATH := $(HOME)/.cargo/bin:$(PATH)
@@ -14,7 +15,7 @@ MEMOMANIA := $(dir $(MEGA))libmemomania.so
 
 TEST := $(CARGO) test --workspace --release --locked --no-fail-fast
 
-.PHONY: all setup setup-test build demo test test-machine test-beside test-vm test-module test-module-debug lint bench install clean
+.PHONY: all setup setup-test build demo test test-machine test-beside test-vm test-module test-module-debug test-programs lint bench install clean
 
 all: build
 
@@ -73,6 +74,12 @@ test-module-debug: setup
 	@packaging/setup.sh vm debug
 	@echo "== test the kernel module on a kernel that watches itself"
 	@tests/vm/module-debug
+
+# Memomania under real programs at full size: some twenty minutes, 2 GB on disk, 6 GB of memory.
+test-programs: setup-test
+	@packaging/setup.sh programs
+	@echo "== test programs at full size"
+	$(SUDO) $(CARGO) test --release --locked -p libmemomania --test full -- --ignored --test-threads=1 --nocapture
 
 bench: setup
 	$(SUDO) $(CARGO) bench --workspace --locked

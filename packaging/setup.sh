@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs what building and running need on a Debian-like machine: a compiler for BPF, headers, a Rust toolchain, Redis; with the
 # argument `test` also the programs that tests measure and the browser that looks at reports, with `vm` what boots other kernels, with
-# `vm debug` what builds one.
+# `vm debug` what builds one, with `programs` runtimes that Memomania is tried under.
 # Idempotent, and silent when there is nothing to do. Runs as root, or with sudo.
 set -eu
 
@@ -30,6 +30,12 @@ if [ "${1:-}" = test ]; then
     need g++ g++
     need chromium chromium
     need valgrind valgrind
+fi
+if [ "${1:-}" = programs ]; then
+    need node nodejs
+    need javac default-jdk-headless
+    need go golang-go
+    need rustc rustc
 fi
 if [ "${1:-}" = vm ]; then
     need qemu-system-x86_64 qemu-system-x86

@@ -2,15 +2,15 @@
 //! statistics that paired measurement needs.
 //!
 //! ```text
-//!   workload::run(name, args)      gups store kv btree graph compute touch chunks churn stride sizes holes kinds sparse dense
-//!        │                         storm; one process each, JSON lines
+//!   workload::run(name, args)      gups store kv btree graph simplex events paths compute touch chunks churn stride sizes holes
+//!        │                         kinds sparse dense storm; one process each, JSON lines
 //!        │
 //!        ├── memory                anonymous mappings, madvise, fork: the only unsafe code of the crate
 //!        ├── content               what each word must contain, derived from a seed
 //!        ├── emit, command         events on stdout, commands on stdin
 //!        └── latency, clock        histograms in ns, CLOCK_MONOTONIC
 //!   redis                          start, fill, load and stop a private redis-server
-//!   stats, warm                    medians, intervals, paired tests; warming guest memory before a run
+//!   stats, warm, reserve           medians, intervals, paired tests; warm guest memory, hugetlb pages for a run
 //!   result                         what an experiment leaves behind
 //!   report                         that on the terminal, as a page, against another, and in its folder
 //!   contiguity                     fragmenting memory on purpose; timing the allocation of huge pages
@@ -31,6 +31,7 @@ pub mod memory;
 pub mod program;
 pub mod redis;
 pub mod report;
+pub mod reserve;
 pub mod result;
 pub mod run;
 pub mod simulated;

@@ -2,12 +2,13 @@
 //!
 //! ```text
 //! for each round, for each case, for each variant:
-//!    room? ─► condition ─► warm memory ─► settings ─► how quiet? ─► program.run ─► how quiet? ─► settings back
-//!                                                          │
-//!                                                          └ watched: manager attached, memory sampled, phases marked
+//!    room? ─► condition ─► hugetlb pages ─► warm memory ─► settings ─► how quiet? ─► program.run ─► how quiet? ─► settings back
+//!                                                                            │
+//!                                                                            └ watched: manager, memory sampled, phases
 //! ```
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::Arc;
@@ -16,17 +17,22 @@ use std::time::{Duration, Instant};
 use mega_linux::knobs::Knobs;
 use mega_linux::proc::{meminfo, ProcRoot};
 
-use crate::condition::{Condition, Kept};
+use crate::condition::Condition;
 use crate::measure::counters::{self, Counters, KernelThreads};
 use crate::measure::faults::{self, Watched};
-use crate::measure::manager::{self, Manager};
+use crate::measure::manager;
 use crate::measure::noise::{Before, Probe};
-use crate::measure::sampler::{Memory, Sampler};
-use crate::measure::summary;
-use crate::program::{Figures, Launch, Program, ProgramError, Watch};
+use crate::measure::sampler::Sampler;
+use crate::measure::{mosaic, speedup, summary};
+use crate::program::{Figures, Launch, Program, ProgramError};
+use crate::reserve::{reserve, ReserveError};
 use crate::result::{Case, Metric, Noise, Outcome, Record, Run, Series};
-use crate::variant::Variant;
+use crate::variant::{Mosaic, Variant};
 use crate::warm::{KeepWarm, Takers};
+
+mod watcher;
+
+use watcher::Watcher;
 
 /// A program under a condition.
 #[derive(Debug)]
@@ -61,6 +67,8 @@ pub struct Plan {
 pub struct Options {
     /// The `mega` program.
     pub mega: PathBuf,
+    /// libmemomania.so, for variants that are a mosaic of page sizes; or why there is none.
+    pub library: Result<PathBuf, String>,
     /// Where the state of managers and settings is kept: /run/mega.
     pub state: PathBuf,
     /// Rounds.
@@ -101,6 +109,8 @@ pub enum Progress<'a> {
 const RESERVE_BYTES: u64 = 1 << 30;
 /// A run may take so many times what it is expected to, and a minute.
 const PATIENCE: f64 = 4.0;
+/// Settings may take so long to be put back.
+const PUT_BACK: Duration = Duration::from_secs(2);
 
 impl Plan {
     /// Everything that is measured, once each; the main ones marked, in their order first.
@@ -111,6 +121,8 @@ impl Plan {
         let around = summary::metrics()
             .into_iter()
             .chain(faults::metrics())
+            .chain(mosaic::metrics())
+            .chain(self.wants_speedup().then(speedup::metric))
             .chain(manager::metrics())
             .chain(counters::metrics());
         for mut metric in own.chain(around) {
@@ -127,6 +139,11 @@ impl Plan {
         };
         all.sort_by_key(place);
         all
+    }
+
+    /// Speed-ups are of use where a paper has no other figures.
+    fn wants_speedup(&self) -> bool {
+        self.main.iter().any(|name| name == speedup::NAME)
     }
 
     /// The cases, for the record.
@@ -182,6 +199,11 @@ pub fn run(plan: &Plan, options: &Options, record: &mut Record, mut tell: impl F
                 run.round = round;
                 run.began_s = begun;
                 run.seconds = began.elapsed().as_secs_f64() - begun;
+                if plan.wants_speedup() {
+                    let measured = case.program.metrics().into_iter().find(|metric| metric.main);
+                    let times = measured.and_then(|measured| speedup::of(record, &run, &measured));
+                    run.values.extend(times.map(|times| (speedup::NAME.to_string(), times)));
+                }
                 record.runs.push(run);
                 record.settings.seconds = began.elapsed().as_secs_f64();
                 number += 1;
@@ -242,6 +264,7 @@ impl Bench<'_> {
                 run.distributions.extend(figures.distributions);
                 run.pictures = figures.pictures;
             }
+            Err(ProgramError::NotHere(why)) => run.outcome = Outcome::Skipped(why),
             Err(e) => run.outcome = Outcome::Failed(e.to_string()),
         }
         run
@@ -251,7 +274,14 @@ impl Bench<'_> {
     fn can_run(&self, case: &CasePlan, variant: &Variant) -> Result<(), String> {
         case.program.ready().map_err(|e| e.to_string())?;
         variant.supported(&self.root).map_err(|e| e.to_string())?;
-        let needs = case.program.needs().memory_bytes + RESERVE_BYTES;
+        let mut needs = case.program.needs().memory_bytes;
+        if let Some(mosaic) = &variant.mosaic {
+            self.options.library.as_ref().map_err(Clone::clone)?;
+            let pages = mosaic.pages(needs);
+            let set_aside = pages.iter().map(|(kind, pages)| kind.bytes() as u64 * pages).sum();
+            needs = needs.max(set_aside);
+        }
+        let needs = needs + RESERVE_BYTES;
         let available = meminfo::read(&self.root)
             .ok()
             .and_then(|m| m.available_bytes)
@@ -265,6 +295,21 @@ impl Bench<'_> {
             ));
         }
         Ok(())
+    }
+
+    /// What the program is started with, for a mosaic, which reports to a file of this name.
+    fn environment(
+        &self,
+        mosaic: Option<&Mosaic>,
+        needs_bytes: u64,
+        report: &Path,
+    ) -> Result<Vec<(OsString, OsString)>, ProgramError> {
+        let Some(mosaic) = mosaic else { return Ok(Vec::new()) };
+        let library = self.options.library.as_ref();
+        let library = library.map_err(|why| ProgramError::NotHere(why.clone()))?;
+        let preloaded = std::env::var_os("LD_PRELOAD");
+        let made = mosaic.environment(needs_bytes, library, report, preloaded.as_deref());
+        made.map_err(ProgramError::NotHere)
     }
 
     /// As much as the program takes, if there is so much beside the reserve.
@@ -298,8 +343,11 @@ impl Bench<'_> {
             source,
         })?;
         let limit_s = (case.program.seconds() * PATIENCE + 60.0) as u64;
+        let needs_bytes = case.program.needs().memory_bytes;
+        let mosaic_report = scratch.path().join("memomania.jsonl");
         let launch = Launch {
             mega: self.options.mega.clone(),
+            environment: self.environment(variant.mosaic.as_ref(), needs_bytes, &mosaic_report)?,
             program_cpu: self.options.program_cpu,
             client_cpu: self.options.client_cpu,
             scratch: scratch.path().to_path_buf(),
@@ -308,12 +356,15 @@ impl Bench<'_> {
             stop: Arc::clone(&self.options.stop),
         };
         let kept = case.condition.make(&self.root, &launch)?;
+        let mut knobs = Knobs::open(self.root.clone(), &self.options.state).map_err(setting)?;
+        // Before memory is kept warm: the stock gives way to whoever takes memory.
+        let pages = variant.mosaic.as_ref().map(|mosaic| mosaic.pages(needs_bytes));
+        let set_aside = reserve(&self.root, &mut knobs, &pages.unwrap_or_default()).map_err(not_set_aside)?;
         // The host takes free memory back; without a stock, what is measured is the host. Fragmented memory it leaves alone.
         let _warm = match (self.plan.warm, case.condition) {
             (false, _) | (_, Condition::Fragmented(_)) => None,
-            _ => Some(self.keep_warm(case.program.needs().memory_bytes)?),
+            _ => Some(self.keep_warm(needs_bytes.saturating_sub(set_aside))?),
         };
-        let mut knobs = Knobs::open(self.root.clone(), &self.options.state).map_err(setting)?;
         variant.apply(&mut knobs).map_err(setting)?;
         let before = Before::take(&self.root, probe);
         let counted = Counters::read(&self.root, &self.threads);
@@ -335,6 +386,7 @@ impl Bench<'_> {
             began: Instant::now(),
             phases: Vec::new(),
             values: BTreeMap::new(),
+            is_mosaic: variant.mosaic.is_some(),
             tell,
         };
         let result = case.program.run(&launch, &mut watcher);
@@ -361,6 +413,20 @@ impl Bench<'_> {
                 Err(e) => managed = Err(e),
             }
         }
+        // A program that did not load the library would be measured as something that it was not.
+        let mut obeyed = Ok(());
+        if variant.mosaic.is_some() {
+            match mosaic::read(&mosaic_report) {
+                Some(values) => run.values.extend(values),
+                None => {
+                    obeyed = Err(ProgramError::NoFigure {
+                        program: case.program.name(),
+                        why: "no process of it reported as under libmemomania: it is statically linked, has privileges, or was killed"
+                            .into(),
+                    });
+                }
+            }
+        }
         run.series = sampler.finish();
         run.phases = phases;
         run.values.extend(values);
@@ -379,21 +445,40 @@ impl Bench<'_> {
         run.noise = before.compare(&self.root, probe, kernel_ns as u64);
         let killed = kept.out_of_memory();
         let undone = kept.undo();
-        let back = knobs.restore().map_err(setting)?;
-        if let Some((path, why)) = back.failed.first() {
-            return Err(ProgramError::System {
-                doing: format!("cannot put back {}", path.display()),
-                source: std::io::Error::other(why.clone()),
-            });
-        }
+        put_back(&mut knobs)?;
         match result {
             Err(ProgramError::Ended { program, status, .. }) if killed => {
                 let said = "the kernel killed it at the memory limit".to_string();
                 Err(ProgramError::Ended { program, status, said })
             }
-            Ok(figures) => undone.and(managed).map(|()| figures),
+            Ok(figures) => undone.and(managed).and(obeyed).map(|()| figures),
             Err(e) => Err(e),
         }
+    }
+}
+
+/// Puts all settings back. A page of hugetlb may be in somebody's hands for a moment, and cannot go before.
+fn put_back(knobs: &mut Knobs) -> Result<(), ProgramError> {
+    let end = Instant::now() + PUT_BACK;
+    loop {
+        let back = knobs.restore().map_err(setting)?;
+        match back.failed.first() {
+            None => return Ok(()),
+            Some((path, why)) if Instant::now() >= end => {
+                return Err(ProgramError::System {
+                    doing: format!("cannot put back {}", path.display()),
+                    source: std::io::Error::other(why.clone()),
+                })
+            }
+            Some(_) => std::thread::sleep(Duration::from_millis(50)),
+        }
+    }
+}
+
+fn not_set_aside(e: ReserveError) -> ProgramError {
+    match e {
+        ReserveError::Knob(e) => setting(e),
+        other => ProgramError::NotHere(other.to_string()),
     }
 }
 
@@ -401,65 +486,5 @@ fn setting(e: mega_linux::knobs::KnobError) -> ProgramError {
     ProgramError::System {
         doing: "cannot make the variant's settings".into(),
         source: std::io::Error::other(e),
-    }
-}
-
-struct Watcher<'a> {
-    options: &'a Options,
-    /// None where nobody manages.
-    manager_options: Option<Vec<String>>,
-    scratch: &'a Path,
-    kept: &'a Kept,
-    sampler: Sampler,
-    faults: Watched,
-    managers: Vec<Manager>,
-    began: Instant,
-    phases: Vec<(f64, String)>,
-    values: BTreeMap<String, f64>,
-    tell: &'a mut dyn FnMut(&Progress<'_>),
-}
-
-impl Watch for Watcher<'_> {
-    fn process(&mut self, pid: i32) -> Result<(), ProgramError> {
-        self.kept.process(pid)?;
-        if let Some(options) = &self.manager_options {
-            let manager = Manager::start(&self.options.mega, options, pid, self.scratch, self.options.client_cpu)?;
-            self.managers.push(manager);
-        }
-        self.sampler.process(pid);
-        self.faults.process(pid);
-        Ok(())
-    }
-
-    fn phase(&mut self, name: &str) {
-        self.phases.push((self.began.elapsed().as_secs_f64(), name.to_string()));
-        (self.tell)(&Progress::Phase(name));
-    }
-
-    fn figure(&mut self, name: &str, value: f64) {
-        self.sampler.figure(name, value);
-    }
-
-    fn memory_now(&mut self, prefix: &str) {
-        let Some(Memory {
-            rss_bytes,
-            pss_bytes,
-            huge_bytes,
-            waste_bytes,
-        }) = self.sampler.memory_now()
-        else {
-            return;
-        };
-        let name = |what: &str| match prefix {
-            "" => what.to_string(),
-            prefix => format!("{prefix}_{what}"),
-        };
-        let mut put = |what: &str, bytes: u64| self.values.insert(name(what), bytes as f64);
-        put("rss_bytes", rss_bytes);
-        put("pss_bytes", pss_bytes);
-        put("huge_bytes", huge_bytes);
-        if let Some(waste) = waste_bytes {
-            put("waste_bytes", waste);
-        }
     }
 }

@@ -1,5 +1,5 @@
 //! Variants: how memory is managed during a run. A variant is a backdrop (the machine's own settings) and, or not, a policy that
-//! manages the program beside it.
+//! manages the program beside it, or a mosaic of page sizes that it is started on.
 //!
 //! ```text
 //!   base  thp-always  thp-madvise  thp-always-defrag  mthp-64k        backdrops
@@ -8,6 +8,7 @@
 //!   mega:compact=ingens   mega:compact=off                  who keeps the stock of free blocks; else the manager's default
 //!   mega:compact=demand/floor=2G/budget=1G                  with parameters of the planner
 //!   mega:cpu-budget=10%:stall-budget=20%                    what managing may cost
+//!   mosaic:2M   mosaic:1G   mosaic:heap=1G@0/2M:anon=4K     page sizes by libmemomania, see [`mosaic`]
 //! ```
 //!
 //! Settings are made through [`Knobs`], which puts them back on success, on failure and, after kill -9, at the next start.
@@ -24,6 +25,10 @@ use mega_linux::knobs::{KnobError, Knobs};
 use mega_linux::proc::ProcRoot;
 
 use crate::result::VariantInfo;
+
+pub mod mosaic;
+
+pub use mosaic::Mosaic;
 
 /// The machine's own settings of huge pages during a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -84,6 +89,17 @@ const BUDGETS: [&str; 2] = ["cpu-budget", "stall-budget"];
 
 const MTHP_64K: &str = "hugepages-64kB/enabled";
 
+/// The word before a mosaic's pages.
+const MOSAIC: &str = "mosaic";
+
+/// The backdrop of a policy or of a mosaic that has none of its own.
+fn below(mosaic: Option<&Mosaic>) -> Backdrop {
+    match mosaic {
+        Some(mosaic) if mosaic.has_transparent() => Backdrop::ThpMadvise,
+        _ => Backdrop::Base,
+    }
+}
+
 /// A policy that manages the program, with parameters as text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Managed {
@@ -110,6 +126,8 @@ pub struct Variant {
     pub backdrop: Backdrop,
     /// Who manages the program; nobody in the variants that are the kernel's alone.
     pub managed: Option<Managed>,
+    /// The page sizes that the program is started on; the machine's in the variants without.
+    pub mosaic: Option<Mosaic>,
     /// Tells two of the same apart.
     pub label: Option<String>,
 }
@@ -119,7 +137,7 @@ pub struct Variant {
 pub enum VariantError {
     /// Neither a backdrop nor a policy.
     #[error(
-        "there is no variant '{name}'; there are {}, and {} alone or after one of these and a +",
+        "there is no variant '{name}'; there are {}, and {} or mosaic:PAGES alone or after one of these and a +",
         backdrops(),
         policies()
     )]
@@ -127,7 +145,7 @@ pub enum VariantError {
         /// What was given.
         name: String,
     },
-    /// The policy does not take this parameter.
+    /// The policy, or the mosaic, does not take this parameter.
     #[error("variant '{name}': {why}")]
     Parameter {
         /// What was given.
@@ -173,15 +191,30 @@ impl FromStr for Variant {
             return Ok(Self {
                 backdrop,
                 managed: None,
+                mosaic: None,
                 label,
             });
         }
         // Parameters may have a plus in them; names have none.
         let (names, params) = text.split_once(':').unwrap_or((text, ""));
-        let (backdrop, policy) = match names.split_once('+') {
-            Some((name, policy)) => (backdrop(name).ok_or_else(unknown)?, policy),
-            None => (Backdrop::Base, names),
+        let (given, policy) = match names.split_once('+') {
+            Some((name, policy)) => (Some(backdrop(name).ok_or_else(unknown)?), policy),
+            None => (None, names),
         };
+        if policy == MOSAIC {
+            let wrong = |why| VariantError::Parameter {
+                name: text.to_string(),
+                why,
+            };
+            let mosaic = Mosaic::parse(params).map_err(wrong)?;
+            return Ok(Self {
+                backdrop: given.unwrap_or(below(Some(&mosaic))),
+                managed: None,
+                mosaic: Some(mosaic),
+                label,
+            });
+        }
+        let backdrop = given.unwrap_or(below(None));
         let mut made = by_name(policy).ok_or_else(unknown)?;
         let (mut set, mut options) = (Vec::new(), BTreeMap::new());
         let wrong = |why: String| VariantError::Parameter {
@@ -212,6 +245,7 @@ impl FromStr for Variant {
         Ok(Self {
             backdrop,
             managed,
+            mosaic: None,
             label,
         })
     }
@@ -234,17 +268,19 @@ fn planner_option(text: &str) -> String {
 
 impl fmt::Display for Variant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.managed {
-            None => f.write_str(self.backdrop.name())?,
-            Some(managed) => {
-                if self.backdrop != Backdrop::Base {
-                    write!(f, "{}+", self.backdrop.name())?;
-                }
-                f.write_str(&managed.policy)?;
-                for set in managed.all() {
-                    write!(f, ":{set}")?;
-                }
+        if self.managed.is_none() && self.mosaic.is_none() {
+            f.write_str(self.backdrop.name())?;
+        } else if self.backdrop != below(self.mosaic.as_ref()) {
+            write!(f, "{}+", self.backdrop.name())?;
+        }
+        if let Some(managed) = &self.managed {
+            f.write_str(&managed.policy)?;
+            for set in managed.all() {
+                write!(f, ":{set}")?;
             }
+        }
+        if let Some(mosaic) = &self.mosaic {
+            write!(f, "{MOSAIC}:{mosaic}")?;
         }
         match &self.label {
             Some(label) => write!(f, "#{label}"),
@@ -277,6 +313,10 @@ impl Variant {
         }
         if self.backdrop == Backdrop::Mthp64k && !root.thp(MTHP_64K).exists() {
             return lacks("this kernel has no 64 KB folios for anonymous memory (Linux 6.8)");
+        }
+        let has_transparent = self.mosaic.as_ref().is_some_and(Mosaic::has_transparent);
+        if has_transparent && matches!(self.backdrop, Backdrop::Base | Backdrop::Mthp64k) {
+            return lacks("2M:thp needs transparent huge pages of 2 MB: thp-madvise+mosaic:…");
         }
         Ok(())
     }
@@ -314,9 +354,10 @@ impl Variant {
     /// For the record.
     #[must_use]
     pub fn info(&self, root: &ProcRoot) -> VariantInfo {
-        let about = match &self.managed {
-            None => self.backdrop.about().to_string(),
-            Some(managed) => {
+        let about = match (&self.managed, &self.mosaic) {
+            (None, None) => self.backdrop.about().to_string(),
+            (None, Some(mosaic)) => format!("{}; {}", self.backdrop.about(), mosaic.about()),
+            (Some(managed), _) => {
                 let params: Vec<String> = managed.all().collect();
                 let params = match params.as_slice() {
                     [] => String::new(),
@@ -366,6 +407,12 @@ mod tests {
             "mega:uprom=30%:compact=ingens",
             "mega:compact=demand/floor=2G/budget=1G",
             "mega:uprom=30%:compact=off:cpu-budget=10%:stall-budget=20%",
+            "mosaic:2M",
+            "mosaic:1G#again",
+            "mosaic:2M:thp",
+            "thp-always+mosaic:heap=2M:thp@0+64M/4K:anon=4K",
+            "mosaic:heap=1G@0/2M:anon=2M@2M+64M:fallback=smaller",
+            "mosaic:2M:share=25%",
         ] {
             let variant: Variant = name.parse().unwrap();
             assert_eq!(variant.to_string(), name);
@@ -392,9 +439,29 @@ mod tests {
             "mega:compact=demand/no=1",
             "mega:cpu-budget=much",
             "base#",
+            "mosaic",
+            "mosaic:",
+            "mosaic:64K",
+            "mosaic:2M:uprom=30%",
+            "mega+mosaic:2M",
+            "nosuch+mosaic:2M",
         ] {
             assert!(bad.parse::<Variant>().is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_mosaic_has_no_manager_and_transparent_pages_only_where_it_wants_them() {
+        let backdrop = |name: &str| {
+            let variant: Variant = name.parse().unwrap();
+            assert!(variant.managed.is_none() && variant.manager_options().is_none());
+            variant.backdrop
+        };
+        assert_eq!(backdrop("mosaic:2M"), Backdrop::Base);
+        assert_eq!(backdrop("mosaic:2M:thp"), Backdrop::ThpMadvise);
+        assert_eq!(backdrop("thp-always+mosaic:2M"), Backdrop::ThpAlways);
+        let info = "mosaic:1G".parse::<Variant>().unwrap().info(&ProcRoot::default());
+        assert_eq!(info.about, "base pages only; Memomania: heap on 1G, mappings on 2M");
     }
 
     #[test]

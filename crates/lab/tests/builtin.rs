@@ -99,6 +99,7 @@ fn scene(seconds: f64) -> Scene {
             mega: PathBuf::from("/nowhere/mega"),
             program_cpu: Some(0),
             client_cpu: None,
+            environment: Vec::new(),
             scratch: scratch.path().to_path_buf(),
             seed: 7,
             deadline: Instant::now() + Duration::from_secs_f64(seconds),
@@ -144,6 +145,14 @@ fn every_workload_is_watched_before_its_first_touch_and_measures_what_it_promise
         ),
         ("btree", &[("mib", "8"), ("seconds", "0.2"), ("inserts", "0.3")]),
         ("graph", &[("scale", "16"), ("iterations", "3")]),
+        ("simplex", &[("mib", "16"), ("seconds", "0.2")]),
+        ("events", &[("mib", "16"), ("seconds", "0.2")]),
+        ("paths", &[("mib", "16"), ("seconds", "0.2")]),
+        (
+            "gups",
+            &[("mib", "16"), ("updates", "100000"), ("check", ""), ("heap", "")],
+        ),
+        ("graph", &[("scale", "16"), ("iterations", "1"), ("heap", "")]),
         ("compute", &[("seconds", "0.2")]),
         ("touch", &[("mib", "16"), ("scattered", "")]),
         ("chunks", &[("mib", "24"), ("chunk-mib", "2"), ("seconds", "0.2")]),
@@ -246,6 +255,7 @@ fn memory_that_was_changed_is_wrong_data() {
         ("kv", &[("mib", "16"), ("seconds", "0.1"), ("reads", "1")]),
         ("chunks", &[("mib", "32"), ("chunk-mib", "32"), ("seconds", "0.1")]),
         ("graph", &[("scale", "16"), ("iterations", "1")]),
+        ("simplex", &[("mib", "32"), ("seconds", "0.1")]),
     ] {
         let mut notes = Notes {
             spoil: true,

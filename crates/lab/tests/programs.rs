@@ -86,6 +86,7 @@ fn place(seconds: f64) -> Place {
             mega: "mega".into(),
             program_cpu: Some(0),
             client_cpu: Some(processors - 1),
+            environment: Vec::new(),
             scratch: scratch.path().to_path_buf(),
             seed: 11,
             deadline: Instant::now() + Duration::from_secs_f64(seconds),

@@ -223,6 +223,32 @@ fn the_ranks_of_a_graph_depend_on_the_seed_only() {
 }
 
 #[test]
+fn a_fixed_piece_of_work_on_the_heap_depends_on_the_seed_only() {
+    for (args, count) in [
+        ("simplex --mib 16 --visits 3000000", "visits"),
+        ("events --mib 16 --events 100000", "events"),
+        ("paths --mib 16 --cells 200000", "cells"),
+    ] {
+        let checked = |seed: u32| {
+            let mut w = Workload::start(&format!("{args} --seed {seed}"));
+            let result = w.wait_for("result");
+            assert!(result["metrics"]["elapsed_ns"].as_f64().unwrap() > 0.0);
+            let checked = w.wait_for("checked");
+            assert_eq!(checked["ok"], true, "{args}");
+            assert_eq!(w.exit_code(), Some(0), "{args}");
+            (result[count].clone(), checked["checksum"].clone())
+        };
+        let first = checked(1);
+        assert!(first.0.as_u64().unwrap() >= 100_000, "{args}: {first:?}");
+        assert_eq!(first, checked(1), "{args}");
+        assert_ne!(first.1, checked(2).1, "{args}");
+        let mut w = Workload::start(&format!("{args} --thp advise"));
+        w.wait_for("born");
+        assert_eq!(w.exit_code(), Some(2), "{args}");
+    }
+}
+
+#[test]
 fn wrong_usage_exits_with_two() {
     assert_eq!(Workload::start("gusp").exit_code(), Some(2));
     assert_eq!(Workload::start("gups --mib x").exit_code(), Some(2));

@@ -371,7 +371,8 @@ mega bench all --budget 20m     run what fits into the time\n\
 mega bench run -- CMD ARGS      measure any command\n\
 mega bench compare A B          two results of the same experiment side by side\n\n\
 Variants: base, thp-always, thp-madvise, thp-always-defrag, mthp-64k, or a policy (mega, ingens, trim ...)\n\
-with parameters and on a backdrop: mega:uprom=30%, thp-always+trim, mthp-64k+mega.\n\
+with parameters and on a backdrop: mega:uprom=30%, thp-always+trim, mthp-64k+mega. Or page sizes by\n\
+libmemomania: mosaic:2M, mosaic:1G, mosaic:heap=1G@0/2M:anon=4K (as mega mosaic, / for its commas).\n\
 Each setting that a variant makes is put back; after kill -9 by the next start or `mega off`."
 )]
 pub struct BenchArgs {

@@ -2,9 +2,10 @@
 //! tested in crates/memomania.
 
 use std::ffi::OsStr;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::{Mutex, PoisonError};
 
 const COUNT: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
@@ -242,6 +243,57 @@ fn the_report_says_what_each_process_had() {
     assert!(errors.contains("mappings served; left to the kernel:"), "{errors}");
 }
 
+/// A program that says "ready" and lives until its input ends.
+fn started(command: &mut Command) -> (Child, BufReader<ChildStdout>) {
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    output.read_line(&mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    (child, output)
+}
+
+fn show(pid: u32) -> serde_json::Value {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_mega"));
+    let Output { status, stdout, stderr } = command.args(["show", "--json", &pid.to_string()]).output().unwrap();
+    assert!(status.success(), "{}", text(&stderr));
+    let all: serde_json::Value = serde_json::from_slice(&stdout).unwrap();
+    all["processes"][0].clone()
+}
+
+#[test]
+fn show_finds_the_pools_of_a_running_process_and_of_its_child() {
+    let Some(_) = library_folder() else { return };
+    // A child has pools of its own, and shows what it did after the fork.
+    let program = r#"
+my $held = "x" x (32 << 20);
+pipe(my $in, my $out);
+my $child = fork();
+if (!$child) { close($out); my $more = "y" x (64 << 20); open(my $f, ">", $ARGV[0]); print $f $$; close($f); <$in>; exit(0) }
+close($in);
+while (!-s $ARGV[0]) { select(undef, undef, undef, 0.01) }
+$| = 1; print "ready\n"; <STDIN>; close($out); wait();
+"#;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("child");
+    let mut command = mosaic(&["--heap", "2M:thp", "--", "perl", "-e", program]);
+    let (mut mega, _output) = started(command.arg(&file));
+    let child: u32 = std::fs::read_to_string(&file).unwrap().parse().unwrap();
+    let status = std::fs::read_to_string(format!("/proc/{child}/stat")).unwrap();
+    let (_, fields) = status.rsplit_once(") ").unwrap();
+    let parent: u32 = fields.split(' ').nth(1).unwrap().parse().unwrap();
+    let used = |seen: &serde_json::Value| seen["memomania"]["pools"]["heap"]["pages"]["2M:thp"]["used_bytes"].as_u64();
+    let (before, after) = (used(&show(parent)).unwrap(), used(&show(child)).unwrap());
+    assert!(before >= 32 << 20, "{before}");
+    assert!(after >= before + (64 << 20), "{after} after {before}");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_mega"));
+    let shown = text(&command.args(["show", &child.to_string()]).output().unwrap().stdout);
+    assert!(shown.contains("memomania") && shown.contains("2M:thp"), "{shown}");
+    assert!(show(std::process::id())["memomania"].is_null());
+    drop(mega.stdin.take());
+    assert!(mega.wait().unwrap().success());
+}
+
 /// Random reads of 24 MB of 48.
 const READER: &str = "
 import random, sys
@@ -263,6 +315,9 @@ fn exploring_tries_the_planned_layouts_and_recommends_one() {
         command.arg(python).args(["-c", READER]);
         command.output().unwrap()
     };
+    let refused = explore(&["--html", "/nonexistent/page.html"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(text(&refused.stderr).contains("cannot write /nonexistent/page.html"));
     let Output { status, stdout, stderr } = explore(&["--json"]);
     assert!(status.success(), "{}", text(&stderr));
     let found: serde_json::Value = serde_json::from_slice(&stdout).unwrap();
@@ -283,7 +338,19 @@ fn exploring_tries_the_planned_layouts_and_recommends_one() {
         "{found}"
     );
     assert_eq!(found["recommended"]["to_base"]["rounds"], 6);
-    let Output { status, stdout, .. } = explore(&[]);
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("page.html");
+    let Output { status, stdout, .. } = explore(&["--html", page.to_str().unwrap()]);
+    let page = std::fs::read_to_string(page).unwrap();
+    assert_eq!(
+        (page.matches("<svg").count(), page.matches("<circle").count()),
+        (2, 4),
+        "{page}"
+    );
+    assert!(
+        page.contains("Recommended: --heap ") && !page.contains("<script"),
+        "{page}"
+    );
     let out = text(&stdout);
     assert!(status.success() && out.contains("Recommended: --heap "), "{out}");
     assert!(out.lines().all(|line| line.chars().count() <= 100), "{out}");

@@ -13,16 +13,14 @@ use memomania_layout::wire::{self, VARIABLE};
 
 use crate::lock::{self, Guard};
 use crate::pool::{Extent, Pool};
-use crate::{fork, heap, sys};
+use crate::{fork, heap, report, sys};
 
-/// The pools, in this order wherever there are several.
+/// The pools, as [`memomania_layout::report::POOLS`] has them.
 pub const HEAP: usize = 0;
 /// The program break's: the heap's layout again.
 pub const BRK: usize = 1;
 /// Of anonymous private mappings.
 pub const ANON: usize = 2;
-/// Their names in reports.
-pub const NAMES: [&str; 3] = ["heap", "brk", "anon"];
 
 /// What is there once the library is ready.
 pub struct World {
@@ -114,7 +112,7 @@ fn start() {
         .any(|kind| kind.is_hugetlb() && settings.heap.layout.has(kind));
     let is_strict = settings.fallback == Fallback::Fail;
     let heap_extent = extents[HEAP];
-    world.write(World { settings, pools });
+    report::publish(world.write(World { settings, pools }));
     // The allocator asks for pages by our own mprotect, which has to find the pools there.
     STATE.store(READY, Ordering::Release);
     heap::start(

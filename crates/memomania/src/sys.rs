@@ -295,6 +295,19 @@ pub fn pipe() -> Result<(i32, i32)> {
     Ok((ends[0], ends[1]))
 }
 
+/// A file in memory.
+pub fn memory_file(name: &std::ffi::CStr) -> Result<i32> {
+    let args = [name.as_ptr() as usize, libc::MFD_CLOEXEC as usize, 0, 0, 0, 0];
+    // SAFETY: the name ends with a NUL and lives through the call.
+    unsafe { call(libc::SYS_memfd_create, args) }.map(|fd| fd as i32)
+}
+
+/// Gives a file a length.
+pub fn truncate(fd: i32, bytes: usize) -> Result<usize> {
+    // SAFETY: takes numbers only.
+    unsafe { call(libc::SYS_ftruncate, [fd as usize, bytes, 0, 0, 0, 0]) }
+}
+
 /// A userfaultfd.
 pub fn userfaultfd(flags: i32) -> Result<i32> {
     // SAFETY: takes numbers only.

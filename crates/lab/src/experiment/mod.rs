@@ -12,6 +12,7 @@ use crate::variant::Variant;
 mod ingens;
 mod lrbhps;
 mod mega;
+mod memomania;
 mod ours;
 mod study;
 
@@ -56,6 +57,7 @@ pub fn all() -> impl Iterator<Item = &'static Experiment> {
         .chain(ingens::LIST)
         .chain(lrbhps::LIST)
         .chain(study::LIST)
+        .chain(memomania::LIST)
         .chain(ours::LIST)
 }
 

@@ -17,6 +17,9 @@ const EVERY: Duration = Duration::from_secs(1);
 /// The least time between looks, at the start: a program may last for less than a second.
 const FIRST: Duration = Duration::from_millis(100);
 
+/// hugetlb's larger pages.
+const GIGANTIC_BYTES: u64 = 1 << 30;
+
 /// Time between looks, so long after the first process.
 fn pause(since: Duration) -> Duration {
     (since / 8).clamp(FIRST, EVERY)
@@ -25,12 +28,16 @@ fn pause(since: Duration) -> Duration {
 /// Memory of all processes of a program at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// Resident. Pages that processes share count in each.
+    /// Resident, with hugetlb pages. Pages that processes share count in each.
     pub rss_bytes: u64,
     /// Resident, shared pages divided among those who share them.
     pub pss_bytes: u64,
-    /// Of the resident memory, in huge pages.
+    /// Of the resident memory, in huge pages, whether transparent or hugetlb.
     pub huge_bytes: u64,
+    /// In hugetlb pages, by the page tables.
+    pub hugetlb_bytes: u64,
+    /// Of these, in pages of 1 GB.
+    pub gigantic_bytes: u64,
     /// Zero-filled base pages inside huge pages; none where contents cannot be read.
     pub waste_bytes: Option<u64>,
 }
@@ -174,11 +181,16 @@ impl Looking {
         let pids = self.pids();
         let mut row: Vec<(String, f64)> = Vec::new();
         if !pids.is_empty() {
-            let rss = pids
-                .iter()
-                .filter_map(|pid| status::read(&self.root, *pid).ok()?.memory.rss_bytes)
-                .sum::<u64>();
-            let huge = pids.iter().map(|pid| self.huge_bytes(*pid)).sum::<u64>();
+            let (mut rss, mut huge) = (0, 0);
+            for pid in pids {
+                let Ok(status) = status::read(&self.root, pid) else {
+                    continue;
+                };
+                // The kernel does not count hugetlb pages as resident.
+                let hugetlb = status.memory.hugetlb_bytes.unwrap_or(0);
+                rss += status.memory.rss_bytes.unwrap_or(0) + hugetlb;
+                huge += self.huge_bytes(pid) + hugetlb;
+            }
             row.push(("rss_bytes".to_string(), rss as f64));
             row.push(("huge_bytes".to_string(), huge as f64));
         }
@@ -198,7 +210,8 @@ impl Looking {
         }
     }
 
-    /// Memory in huge pages, by page tables. A process that is ending has none.
+    /// Memory in transparent huge pages, by page tables. A process that is ending has none. Reserved address space, of which there may
+    /// be terabytes, is not looked at.
     fn huge_bytes(&mut self, pid: u32) -> u64 {
         let (Some(scanner), Ok(mappings)) = (self.scanner.as_mut(), maps::read(&self.root, pid)) else {
             return 0;
@@ -206,7 +219,7 @@ impl Looking {
         let whole = |start: u64, end: u64| (start.next_multiple_of(REGION_BYTES), end / REGION_BYTES * REGION_BYTES);
         let ranges: Vec<ScanRange> = mappings
             .iter()
-            .filter(|mapping| mapping.inode == 0)
+            .filter(|mapping| mapping.inode == 0 && mapping.read)
             .map(|mapping| whole(mapping.start, mapping.end))
             .filter(|(start, end)| start < end)
             .map(|(start, end)| ScanRange {
@@ -222,6 +235,19 @@ impl Looking {
         }
     }
 
+    /// Bytes in hugetlb pages, and of these in pages of 1 GB. Walks the page tables only of a process that has some.
+    fn hugetlb(&self, pid: u32) -> [u64; 2] {
+        let has_some = status::read(&self.root, pid)
+            .is_ok_and(|status| status.memory.hugetlb_bytes.is_some_and(|bytes| bytes > 0));
+        let mappings = has_some.then(|| smaps::read(&self.root, pid).ok()).flatten();
+        mappings.into_iter().flatten().fold([0, 0], |[all, gigantic], entry| {
+            let usage = &entry.usage;
+            let bytes = usage.private_hugetlb_bytes.unwrap_or(0) + usage.shared_hugetlb_bytes.unwrap_or(0);
+            let is_gigantic = usage.kernel_page_bytes == Some(GIGANTIC_BYTES);
+            [all + bytes, gigantic + if is_gigantic { bytes } else { 0 }]
+        })
+    }
+
     fn closely(&mut self) -> Memory {
         let mut all = Memory::default();
         for pid in self.pids() {
@@ -229,6 +255,11 @@ impl Looking {
                 .ok()
                 .and_then(|usage| usage.pss_bytes);
             all.pss_bytes += pss.unwrap_or(0);
+            let [hugetlb, gigantic] = self.hugetlb(pid);
+            all.hugetlb_bytes += hugetlb;
+            all.gigantic_bytes += gigantic;
+            all.rss_bytes += hugetlb;
+            all.huge_bytes += hugetlb;
             let Some(scanner) = self.scanner.as_mut() else { continue };
             let Ok(seen) = look(&self.root, scanner.as_mut(), pid, &LookOptions::default()) else {
                 continue;

@@ -17,6 +17,8 @@ pub fn metrics() -> Vec<Metric> {
             Better::Lower,
         ),
         Metric::new("huge_bytes", "in huge pages", Unit::Bytes, Better::Neither),
+        Metric::new("hugetlb_bytes", "in hugetlb pages", Unit::Bytes, Better::Neither),
+        Metric::new("gigantic_bytes", "in pages of 1 GB", Unit::Bytes, Better::Neither),
         Metric::new("waste_bytes", "wasted in huge pages", Unit::Bytes, Better::Lower),
         Metric::new("peak_rss_bytes", "resident at most", Unit::Bytes, Better::Lower),
         Metric::new("peak_huge_bytes", "in huge pages at most", Unit::Bytes, Better::Neither),

@@ -1,10 +1,15 @@
 //! Explicit anonymous memory, and the few system calls that the workloads need around it. All unsafe code of the crate is
-//! in this module. Workload data never lives on the heap, so an allocator's habits do not show up in a measurement.
+//! in this module. Workload data does not live on the heap, so that an allocator's habits do not show up in a measurement, but where it
+//! is to stand for a program whose data does.
 
+mod area;
+mod hugetlb;
 mod mapping;
 mod pins;
 mod process;
 
+pub use area::{Area, Heap};
+pub use hugetlb::touch_hugetlb;
 pub use mapping::{Mapping, Protection};
 pub use pins::{PinError, Pins};
 pub use process::{

@@ -141,6 +141,57 @@ const CATALOGUE: &[Entry] = &[
         },
     },
     Entry {
+        name: "gups-heap",
+        help: "2^29 random updates of 3 GB that malloc gave: a fixed piece of work",
+        make: |scale| {
+            let updates = f64::from(1 << 29) * scale;
+            let sizes = [
+                ("mib", mib(3072.0, scale)),
+                ("updates", format!("{:.0}", updates.max(1000.0))),
+                ("check", String::new()),
+                ("heap", String::new()),
+            ];
+            renamed(workload_of("gups", &sizes, 1), "gups-heap")
+        },
+    },
+    Entry {
+        name: "graph-heap",
+        help: "page rank on a generated graph of 1.3 GB that malloc gave",
+        make: |scale| {
+            let power = (23.0 + scale.log2()).floor().clamp(12.0, 28.0);
+            let sizes = [
+                ("scale", power.to_string()),
+                ("iterations", "10".into()),
+                ("heap", String::new()),
+            ];
+            renamed(workload_of("graph", &sizes, 1), "graph-heap")
+        },
+    },
+    Entry {
+        name: "simplex",
+        help: "a network simplex on 2 GB of arcs and nodes, as 429.mcf does",
+        make: |scale| {
+            let visits = format!("{:.0}", (5e8 * scale).max(1e6));
+            workload("simplex", &[("mib", mib(2048.0, scale)), ("visits", visits)], 1)
+        },
+    },
+    Entry {
+        name: "events",
+        help: "a discrete event simulation of 2 GB of small objects, as 471.omnetpp does",
+        make: |scale| {
+            let events = format!("{:.0}", (4e6 * scale).max(1e5));
+            workload("events", &[("mib", mib(2048.0, scale)), ("events", events)], 1)
+        },
+    },
+    Entry {
+        name: "paths",
+        help: "path finding on maps and with nodes of 2 GB, as 473.astar does",
+        make: |scale| {
+            let cells = format!("{:.0}", (2e7 * scale).max(1e5));
+            workload("paths", &[("mib", mib(2048.0, scale)), ("cells", cells)], 1)
+        },
+    },
+    Entry {
         name: "btree",
         help: "inserts and lookups in a B-tree of 4 GB",
         make: |scale| workload("btree", &[("mib", mib(4096.0, scale)), serve()], 1),

@@ -108,7 +108,8 @@ impl CommandLine {
 
 /// Runs `argv` to its end, watched; returns its wall time in ns and the ended task.
 pub(super) fn run_to_end(session: &mut Session, argv: &[OsString]) -> Result<(u64, Task), ProgramError> {
-    let mut task = Task::start_stopped(session, "command", argv, session.launch.program_cpu, |c| c)?;
+    let launch = session.launch;
+    let mut task = Task::start_stopped(session, "command", argv, launch.program_cpu, &launch.environment, |c| c)?;
     session.watch.process(task.pid())?;
     session.phase("run");
     let start = now_ns();

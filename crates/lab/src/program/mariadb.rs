@@ -119,7 +119,7 @@ impl MariaDb {
         argv: &[OsString],
         mut look: impl FnMut(&str, &mut Session),
     ) -> Result<String, ProgramError> {
-        let mut task = Task::start_stopped(session, tag, argv, session.launch.client_cpu, |c| c)?;
+        let mut task = Task::start_stopped(session, tag, argv, session.launch.client_cpu, &[], |c| c)?;
         task.go()?;
         let ended = task.wait(session, |task, session| {
             look(&tail(&task.stdout, 4096), session);
@@ -337,7 +337,14 @@ impl Program for MariaDb {
         self.help((&mut session, "install"), &install, |_, _| {})?;
         let argv = self.server(&parts, &data, &socket);
         // MariaDB 10.11 was seen to disable huge pages for itself while it starts, and has no option about it.
-        let mut task = Task::start_stopped(&session, "mariadbd", &argv, launch.program_cpu, keep_thp_after_exec)?;
+        let mut task = Task::start_stopped(
+            &session,
+            "mariadbd",
+            &argv,
+            launch.program_cpu,
+            &launch.environment,
+            keep_thp_after_exec,
+        )?;
         task.go()?;
         let _ender = Ender::of(task.pid(), launch)?;
         let up = self.wait_until_up(&mut session, &parts, &mut task, &socket);

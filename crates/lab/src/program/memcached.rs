@@ -153,7 +153,14 @@ impl Server {
                 argv.extend(["-u".into(), "root".into()]);
             }
             let tag = format!("memcached-{attempt}");
-            let mut task = Task::start_stopped(session, &tag, &argv, session.launch.program_cpu, |c| c)?;
+            let mut task = Task::start_stopped(
+                session,
+                &tag,
+                &argv,
+                session.launch.program_cpu,
+                &session.launch.environment,
+                |c| c,
+            )?;
             task.go()?;
             match Self::wait_until_ours(session, &task, port) {
                 Ok(client) => return Ok(Self { task, client }),

@@ -14,6 +14,7 @@ mod support;
 mod task;
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::Arc;
@@ -77,6 +78,9 @@ pub enum ProgramError {
         /// What was looked for, and where.
         why: String,
     },
+    /// The machine does not have now what it needs; another time it may.
+    #[error("{0}")]
+    NotHere(String),
     /// Stopped because the user asked.
     #[error("stopped")]
     Stopped,
@@ -115,6 +119,8 @@ pub struct Launch {
     pub program_cpu: Option<usize>,
     /// Processor for its client.
     pub client_cpu: Option<usize>,
+    /// Variables for the program, not for its client: a library to preload, and what that is told.
+    pub environment: Vec<(OsString, OsString)>,
     /// An empty folder of its own, removed afterwards.
     pub scratch: PathBuf,
     /// Seed of everything random.

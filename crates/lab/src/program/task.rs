@@ -58,6 +58,14 @@ fn output(path: &Path) -> Result<File, ProgramError> {
     file.map_err(system(&doing))
 }
 
+/// As env(1) reads it.
+fn assignment((name, value): &(OsString, OsString)) -> OsString {
+    let mut text = name.clone();
+    text.push("=");
+    text.push(value);
+    text
+}
+
 fn is_stopped(pid: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     // The name may contain anything; the state follows its closing parenthesis.
@@ -68,7 +76,8 @@ fn is_stopped(pid: i32) -> bool {
 
 impl Task {
     /// Starts `argv` in the scratch folder, in a process group of its own, on `cpu`, and stopped: [`Self::go`] lets it run.
-    /// Its output goes to `tag.stdout` and `tag.stderr` there. `prepare` may change how it is started.
+    /// Its output goes to `tag.stdout` and `tag.stderr` there. `prepare` may change how it is started. The variables of `environment` are
+    /// for it alone, and not for what starts it: a preloaded library would be in that, too.
     ///
     /// # Errors
     /// [`ProgramError::Start`] when there is no such program.
@@ -77,6 +86,7 @@ impl Task {
         tag: &str,
         argv: &[OsString],
         cpu: Option<usize>,
+        environment: &[(OsString, OsString)],
         prepare: fn(&mut Command) -> &mut Command,
     ) -> Result<Self, ProgramError> {
         let scratch = &session.launch.scratch;
@@ -94,7 +104,11 @@ impl Task {
             scratch.join(format!("{tag}.stderr")),
         );
         let mut command = Command::new("/bin/sh");
-        command.args(["-c", STAND_IN, "sh"]).arg(path).args(&argv[1..]);
+        command.args(["-c", STAND_IN, "sh"]);
+        if !environment.is_empty() {
+            command.arg("env").args(environment.iter().map(assignment));
+        }
+        command.arg(path).args(&argv[1..]);
         command.current_dir(scratch).process_group(0);
         command
             .stdin(Stdio::null())

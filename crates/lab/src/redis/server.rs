@@ -22,6 +22,8 @@ pub struct ServerOptions {
     pub pin: Option<usize>,
     /// Folder in which to make its private directory, instead of the system's temporary one.
     pub directory: Option<PathBuf>,
+    /// Variables for it.
+    pub environment: Vec<(OsString, OsString)>,
     /// More options, such as `--maxmemory 1gb`, last on its command line.
     pub extra: Vec<OsString>,
 }
@@ -116,6 +118,7 @@ impl Server {
             .arg(directory.path().join("log"));
         command
             .args(&options.extra)
+            .envs(options.environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .current_dir("/");

@@ -2,7 +2,7 @@
 
 use super::graph_csr::{Graph, Rmat};
 use super::stage::rate;
-use super::{area_json, Common, Plan, Stage, Workload, WorkloadError, MIB};
+use super::{range_json, Common, Plan, Stage, Workload, WorkloadError, MIB};
 use crate::clock::now_ns;
 use crate::emit::event;
 use crate::latency::Latency;
@@ -19,6 +19,9 @@ pub struct Options {
     /// Edges for each vertex
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub edge_factor: u32,
+    /// Take the memory from the C library's allocator instead of mapping it
+    #[arg(long)]
+    pub heap: bool,
     /// Iterations of page rank
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     pub iterations: u32,
@@ -60,8 +63,12 @@ impl Workload for Options {
 
 fn run(o: &Options, stage: &mut Stage) -> Result<(), WorkloadError> {
     let rmat = o.rmat();
-    let mut graph = Graph::new(&rmat, &o.common)?;
-    let areas: Vec<Value> = graph.mappings().iter().map(|(name, m)| area_json(name, m)).collect();
+    let mut graph = Graph::new(&rmat, o.heap, &o.common)?;
+    let areas: Vec<Value> = graph
+        .areas()
+        .iter()
+        .map(|(name, area)| range_json(name, area.range()))
+        .collect();
     stage.start(&areas, json!({"seed": o.common.seed}));
     let start = now_ns();
     graph.build(&rmat);

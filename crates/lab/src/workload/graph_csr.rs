@@ -2,7 +2,7 @@
 
 use super::{Common, WorkloadError};
 use crate::content::mix;
-use crate::memory::Mapping;
+use crate::memory::Area;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 pub use mega_sim::workload::pattern::Rmat;
@@ -14,12 +14,12 @@ pub struct Graph {
     vertices: usize,
     edges: u64,
     /// Where the sources of each destination begin, and where the last ones end.
-    offsets: Mapping,
-    sources: Mapping,
-    out_degrees: Mapping,
-    ranks: Mapping,
+    offsets: Area,
+    sources: Area,
+    out_degrees: Area,
+    ranks: Area,
     /// What each vertex gives along each of its edges.
-    shares: Mapping,
+    shares: Area,
     /// Sum over all edges of a hash of both ends, as they were drawn.
     edge_hash: u64,
 }
@@ -41,28 +41,29 @@ impl Graph {
         words.saturating_mul(8)
     }
 
-    /// Maps the memory for the graph of `rmat`, untouched.
+    /// Maps the memory for the graph of `rmat`, or takes it from the allocator; untouched.
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn new(rmat: &Rmat, common: &Common) -> Result<Self, WorkloadError> {
+    pub fn new(rmat: &Rmat, on_heap: bool, common: &Common) -> Result<Self, WorkloadError> {
+        let area = |bytes| common.area(bytes, on_heap);
         let vertices = 1 << rmat.scale;
         let edges = usize::try_from(rmat.edges).unwrap_or(usize::MAX);
         Ok(Self {
             vertices,
             edges: rmat.edges,
-            offsets: common.map((vertices + 2) * 8)?,
-            sources: common.map(edges.saturating_mul(8))?,
-            out_degrees: common.map(vertices * 8)?,
-            ranks: common.map(vertices * 8)?,
-            shares: common.map(vertices * 8)?,
+            offsets: area((vertices + 2) * 8)?,
+            sources: area(edges.saturating_mul(8))?,
+            out_degrees: area(vertices * 8)?,
+            ranks: area(vertices * 8)?,
+            shares: area(vertices * 8)?,
             edge_hash: 0,
         })
     }
 
     /// Its memory, with names.
     #[must_use]
-    pub fn mappings(&self) -> [(&'static str, &Mapping); 5] {
+    pub fn areas(&self) -> [(&'static str, &Area); 5] {
         [
             ("offsets", &self.offsets),
             ("sources", &self.sources),
@@ -191,7 +192,7 @@ mod tests {
     }
 
     fn ranked(seed: u64) -> Graph {
-        let mut g = Graph::new(&rmat(seed), &Common::of_seed(seed)).unwrap();
+        let mut g = Graph::new(&rmat(seed), seed % 2 == 0, &Common::of_seed(seed)).unwrap();
         g.build(&rmat(seed));
         for _ in 0..10 {
             g.iterate().unwrap();
@@ -230,7 +231,7 @@ mod tests {
             edges: 9,
             seed: 5,
         };
-        let mut g = Graph::new(&r, &Common::of_seed(5)).unwrap();
+        let mut g = Graph::new(&r, false, &Common::of_seed(5)).unwrap();
         g.build(&r);
         let mut count = [[0.0; 2]; 2];
         (0..9)

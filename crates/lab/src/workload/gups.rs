@@ -1,11 +1,11 @@
 //! GUPS: giga-updates per second. A table of 64-bit words, updated by XOR at random places: nearly every update is a TLB
 //! miss on base pages. A word of each base page is checked against the updates that it must have had.
 
-use super::{area_json, mebibytes, Common, Plan, Stage, Workload, WorkloadError};
+use super::{mebibytes, range_json, Common, Plan, Stage, Workload, WorkloadError};
 use crate::clock::{now_ns, seconds_between, seconds_to_ns};
 use crate::content;
 use crate::emit::event;
-use crate::memory::{base_page_bytes, rss_bytes, Mapping};
+use crate::memory::{base_page_bytes, rss_bytes, Area};
 use mega_sim::workload::pattern::updates;
 use rand_pcg::Pcg64Mcg;
 use serde_json::json;
@@ -21,6 +21,9 @@ pub struct Options {
     /// Size of the table in GiB, instead
     #[arg(long, conflicts_with = "mib")]
     pub gib: Option<usize>,
+    /// Take the table from the C library's allocator instead of mapping it
+    #[arg(long)]
+    pub heap: bool,
     /// Time to update for
     #[arg(long, default_value_t = 10.0)]
     pub seconds: f64,
@@ -52,18 +55,18 @@ fn report_seconds(text: &str) -> Result<f64, String> {
 /// The table.
 #[derive(Debug)]
 pub struct Table {
-    memory: Mapping,
+    memory: Area,
     seed: u64,
 }
 
 impl Table {
-    /// Maps a table of `bytes`, untouched.
+    /// Maps a table of `bytes`, or takes it from the allocator; untouched.
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn new(bytes: usize, common: &Common) -> Result<Self, WorkloadError> {
+    pub fn new(bytes: usize, on_heap: bool, common: &Common) -> Result<Self, WorkloadError> {
         Ok(Self {
-            memory: common.map(bytes)?,
+            memory: common.area(bytes, on_heap)?,
             seed: common.seed,
         })
     }
@@ -106,7 +109,7 @@ impl Table {
         for (page, expected) in (0..).zip(&expected) {
             let found = words[place(page) as usize].load(Relaxed);
             if found != *expected {
-                let at = self.memory.start() + 8 * place(page) as usize;
+                let at = self.memory.range().start + 8 * place(page) as usize;
                 let text = format!("gups word at {at:#x} is {found:#x}, not {expected:#x}");
                 return Err(WorkloadError::Corrupt(text));
             }
@@ -129,7 +132,8 @@ impl Workload for Options {
     }
 
     fn plan(&self) -> Plan {
-        Plan::of(self.size_mib(), self.seconds)
+        // About 25 million updates in a second on base pages.
+        Plan::of(self.size_mib(), self.updates.map_or(self.seconds, |n| n as f64 / 25e6))
     }
 
     fn run(&self, stage: &mut Stage) -> Result<(), WorkloadError> {
@@ -139,8 +143,8 @@ impl Workload for Options {
 
 fn run(o: &Options, stage: &mut Stage) -> Result<(), WorkloadError> {
     let bytes = mebibytes(o.size_mib())?;
-    let table = Table::new(bytes, &o.common)?;
-    let areas = [area_json("table", &table.memory)];
+    let table = Table::new(bytes, o.heap, &o.common)?;
+    let areas = [range_json("table", table.memory.range())];
     stage.start(&areas, json!({"seed": o.common.seed}));
     let init_ns = table.initialise();
     let pages = (bytes / base_page_bytes()) as u64;
@@ -204,7 +208,7 @@ mod tests {
     #[test]
     fn a_word_of_each_page_must_have_had_all_of_its_updates() {
         let common = Common::of_seed(4);
-        let table = Table::new(1 << 20, &Common::of_seed(4)).unwrap();
+        let table = Table::new(1 << 20, true, &Common::of_seed(4)).unwrap();
         assert!(table.initialise() > 0);
         assert_eq!(table.verify(&mut common.rng(), 0).unwrap(), 256);
         // So many that each of the words checked had some.
@@ -216,7 +220,7 @@ mod tests {
     #[test]
     fn a_page_that_lost_its_content_is_corruption_with_its_address() {
         let common = Common::of_seed(4);
-        let table = Table::new(1 << 20, &common).unwrap();
+        let table = Table::new(1 << 20, false, &common).unwrap();
         let _ = table.initialise();
         let page = 77 * 512..78 * 512;
         table.memory.words()[page.clone()]
@@ -224,7 +228,7 @@ mod tests {
             .for_each(|w| w.store(0, Relaxed));
         let e = table.verify(&mut common.rng(), 0).unwrap_err();
         assert_eq!(e.exit_code(), 3);
-        let addresses = page.map(|word| format!("{:#x} ", table.memory.start() + word * 8));
+        let addresses = page.map(|word| format!("{:#x} ", table.memory.range().start + word * 8));
         assert!(addresses.into_iter().any(|at| e.to_string().contains(&at)), "{e}");
     }
 

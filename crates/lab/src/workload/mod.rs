@@ -7,6 +7,9 @@ mod btree_nodes;
 pub mod chunks;
 pub mod churn;
 pub mod compute;
+pub mod events;
+mod events_message;
+mod events_network;
 pub mod graph;
 mod graph_csr;
 pub mod gups;
@@ -15,6 +18,11 @@ pub mod holes;
 mod hot;
 pub mod kinds;
 pub mod kv;
+pub mod paths;
+mod paths_search;
+pub mod simplex;
+mod simplex_instance;
+mod simplex_tree;
 pub mod sizes;
 pub mod sparse_area;
 pub mod stage;
@@ -29,9 +37,10 @@ pub mod touch;
 pub use mega_sim::workload::pattern::Zipf;
 pub use stage::Stage;
 
-use crate::memory::{self, Mapping, MemoryError};
+use crate::memory::{self, Area, Heap, Mapping, MemoryError};
 use clap::Parser;
 use serde_json::{json, Value};
+use std::ops::Range;
 
 /// Bytes of a mebibyte.
 pub const MIB: usize = 1 << 20;
@@ -171,6 +180,21 @@ pub const LIST: &[Entry] = &[
     ),
     entry!("btree", "a B-tree under random inserts and lookups", btree::Options),
     entry!("graph", "page rank on a generated scale-free graph", graph::Options),
+    entry!(
+        "simplex",
+        "a network simplex on malloc'ed arcs and nodes (429.mcf's nature)",
+        simplex::Options
+    ),
+    entry!(
+        "events",
+        "a discrete event simulation of small objects (471.omnetpp's)",
+        events::Options
+    ),
+    entry!(
+        "paths",
+        "path finding by A* on a map, with an object a cell (473.astar's)",
+        paths::Options
+    ),
     entry!(
         "compute",
         "hashes a small area: nothing that huge pages help",
@@ -337,6 +361,31 @@ impl Common {
         Ok(memory)
     }
 
+    /// An area of `bytes`, from the allocator if so asked, else mapped and advised.
+    ///
+    /// # Errors
+    /// When there is no memory, or what the allocator gives is to be advised.
+    pub fn area(&self, bytes: usize, on_heap: bool) -> Result<Area, WorkloadError> {
+        if !on_heap {
+            return Ok(Area::Mapped(self.map(bytes)?));
+        }
+        self.must_not_advise("--heap")?;
+        Ok(Area::Heap(Heap::new(bytes)?))
+    }
+
+    /// Refuses advice where memory comes from the C library's allocator.
+    ///
+    /// # Errors
+    /// It is asked for.
+    pub fn must_not_advise(&self, who: &str) -> Result<(), WorkloadError> {
+        match self.thp {
+            Thp::Advise => Err(WorkloadError::Usage(format!(
+                "{who} takes its memory from the C library's allocator: nothing there can be advised"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
     /// The generator of this seed.
     #[must_use]
     pub fn rng(&self) -> rand_pcg::Pcg64Mcg {
@@ -357,7 +406,12 @@ pub fn mebibytes(mib: usize) -> Result<usize, WorkloadError> {
 /// An area, as events name it: numbers for programs, hex for people.
 #[must_use]
 pub fn area_json(name: &str, mapping: &Mapping) -> Value {
-    let r = mapping.range();
+    range_json(name, mapping.range())
+}
+
+/// A range of addresses, in the same way.
+#[must_use]
+pub fn range_json(name: &str, r: Range<usize>) -> Value {
     json!({ "name": name, "start": r.start, "bytes": r.len(), "hex": format!("{:#x}-{:#x}", r.start, r.end) })
 }
 

@@ -5,7 +5,7 @@
 //! has that allocates objects of 8 KB.
 
 use super::stage::rate;
-use super::{mebibytes, Common, Plan, Stage, Thp, Workload, WorkloadError, MIB};
+use super::{mebibytes, Common, Plan, Stage, Workload, WorkloadError, MIB};
 use crate::clock::{now_ns, seconds_to_ns};
 use crate::content::word;
 use crate::emit::event;
@@ -123,10 +123,7 @@ fn size_name(bytes: usize) -> String {
 }
 
 fn run(o: &Options, stage: &mut Stage) -> Result<(), WorkloadError> {
-    if o.common.thp == Thp::Advise {
-        let text = "sizes takes its memory from the C library's allocator: nothing there can be advised";
-        return Err(WorkloadError::Usage(text.into()));
-    }
+    o.common.must_not_advise("sizes")?;
     let bytes = mebibytes(o.mib)?;
     stage.start(&[], json!({"seed": o.common.seed, "bytes": bytes}));
     stage.ready(&[], json!({ "bytes": bytes }));

@@ -208,6 +208,10 @@ pub struct ExploreArgs {
     #[arg(long)]
     pub json: bool,
 
+    /// Write a page with plots, too
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+
     /// The command and its arguments
     #[arg(
         required = true,

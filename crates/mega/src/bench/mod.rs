@@ -19,6 +19,7 @@ use mega_lab::variant::Variant;
 use mega_linux::proc::{meminfo, ProcRoot};
 
 use crate::args::{BenchArgs, BenchOptions};
+use crate::cmd::mosaic;
 use crate::exit::Failure;
 use crate::manage::{open_knobs, require, STATE_DIR};
 
@@ -200,6 +201,7 @@ pub fn run(asked: &Asked, args: &BenchOptions, rounds: usize) -> Result<Ran> {
     let (program_cpu, client_cpu) = processors(args, machine.processors);
     let options = Options {
         mega: std::env::current_exe().context("cannot find our own program")?,
+        library: mosaic::library().map_err(|error| error.to_string()),
         state: STATE_DIR.into(),
         rounds,
         seed: args.seed,

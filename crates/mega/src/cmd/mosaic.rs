@@ -16,9 +16,12 @@ use crate::children;
 use crate::exit::{say, tell, Failure};
 
 mod explore;
-mod report;
+pub mod live;
+pub mod report;
 mod reserve;
 mod target;
+
+pub use target::library;
 
 /// The loader's list of libraries to load first.
 const PRELOAD: &str = "LD_PRELOAD";

@@ -12,9 +12,20 @@ use mega_linux::thp::{self, Owner};
 use mega_linux::vma::Obstacle;
 use serde_json::{json, Value};
 
+use super::mosaic::{live, report};
 use crate::args::ShowArgs;
 use crate::manage::scanner_for;
 use crate::text::wrapped;
+
+/// What was found of one process.
+struct Seen {
+    pid: u32,
+    name: String,
+    looked: Look,
+    owners: Vec<Owner>,
+    /// Memomania's, if it serves the process.
+    pools: Option<Value>,
+}
 
 /// Looks at each process in turn.
 pub fn run(args: &ShowArgs) -> Result<()> {
@@ -30,14 +41,18 @@ pub fn run(args: &ShowArgs) -> Result<()> {
         let looked = look(&root, scanner.as_mut(), pid, &LookOptions::default())
             .with_context(|| format!("process {pid} ({name})"))?;
         let owners = thp::owners(&root, pid).with_context(|| format!("process {pid} ({name})"))?;
-        seen.push((pid, name, looked, owners));
+        let pools = live::read(&root, pid, &name).with_context(|| format!("process {pid} ({name})"))?;
+        seen.push(Seen {
+            pid,
+            name,
+            looked,
+            owners,
+            pools,
+        });
     }
     let mut out = std::io::stdout().lock();
     if args.json {
-        let list: Vec<_> = seen
-            .iter()
-            .map(|(pid, name, l, owners)| to_json(*pid, name, l, owners))
-            .collect();
+        let list: Vec<_> = seen.iter().map(to_json).collect();
         writeln!(
             out,
             "{}",
@@ -45,8 +60,8 @@ pub fn run(args: &ShowArgs) -> Result<()> {
         )?;
         return Ok(());
     }
-    for (pid, name, looked, owners) in &seen {
-        write!(out, "{}", to_text(*pid, name, looked, owners, args.top))?;
+    for one in &seen {
+        write!(out, "{}", to_text(one, args.top))?;
     }
     Ok(())
 }
@@ -59,7 +74,14 @@ fn percent(part: u64, whole: u64) -> String {
     format!("{:.0}%", 100.0 * part as f64 / whole.max(1) as f64)
 }
 
-fn to_text(pid: u32, name: &str, looked: &Look, owners: &[Owner], top: usize) -> String {
+fn to_text(seen: &Seen, top: usize) -> String {
+    let Seen {
+        pid,
+        name,
+        looked,
+        owners,
+        pools,
+    } = seen;
     let t = &looked.total;
     let mut text = format!(
         "{pid} {name}\n  resident {}   in huge pages {} ({})\n  wasted in them {}   would qualify {}\n",
@@ -107,6 +129,10 @@ fn to_text(pid: u32, name: &str, looked: &Look, owners: &[Owner], top: usize) ->
             Bytes(rest)
         );
     }
+    if let Some(pools) = pools {
+        text += "  memomania\n";
+        text += &report::table(vec![pools.clone()], "now");
+    }
     text
 }
 
@@ -142,7 +168,14 @@ fn row(m: &MappingLook) -> [String; 6] {
     ]
 }
 
-fn to_json(pid: u32, name: &str, looked: &Look, owners: &[Owner]) -> Value {
+fn to_json(seen: &Seen) -> Value {
+    let Seen {
+        pid,
+        name,
+        looked,
+        owners,
+        pools,
+    } = seen;
     let mappings: Vec<_> = looked
         .mappings
         .iter()
@@ -164,5 +197,6 @@ fn to_json(pid: u32, name: &str, looked: &Look, owners: &[Owner]) -> Value {
         "huge_pages": looked.read.1,
         "thp": owners,
         "mappings": mappings,
+        "memomania": pools,
     })
 }

@@ -11,5 +11,6 @@ mod children;
 mod experiments;
 mod input;
 mod kill;
+mod mosaic;
 mod storm;
 mod tool;

@@ -14,6 +14,8 @@
 //! | [`environ`] | finding that variable in `/proc/self/environ`, piece by piece |
 //! | [`map`] | which pages of a pool are in use, and where there is room |
 //! | [`request`] | which mappings a pool serves, and why not the others |
+//! | [`report`] | what a process says of its pools |
+//! | [`status`] | where others find that while it runs |
 //! | [`program`] | whether a program can be preloaded at all |
 
 pub mod environ;
@@ -23,6 +25,8 @@ pub mod layout;
 pub mod map;
 pub mod page;
 pub mod program;
+pub mod report;
 pub mod request;
 pub mod settings;
+pub mod status;
 pub mod wire;

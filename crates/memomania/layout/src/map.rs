@@ -38,6 +38,7 @@ pub struct Slot {
 
 /// How much of a pool is in use, in base pages, by [`Kind`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[repr(C)]
 pub struct Usage {
     /// Pages in use.
     pub used: [usize; 4],

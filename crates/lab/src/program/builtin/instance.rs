@@ -76,6 +76,7 @@ impl Instance {
             command.arg(format!("--pin={cpu}"));
         }
         command.args(&program.args).current_dir(&launch.scratch);
+        command.envs(launch.environment.iter().map(|(name, value)| (name, value)));
         command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

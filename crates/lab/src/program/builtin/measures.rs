@@ -64,6 +64,9 @@ const MEASURES: &[Measures] = &[
         &["elapsed_ns", "ops_per_s", "op_ns", "build_ns"],
         &["iteration"],
     ),
+    ("simplex", 1, &["elapsed_ns", "ops_per_s", "load_ns"], &[]),
+    ("events", 1, &["elapsed_ns", "ops_per_s", "load_ns"], &[]),
+    ("paths", 1, &["elapsed_ns", "ops_per_s", "load_ns"], &[]),
     ("compute", 1, &["ops_per_s", "elapsed_ns"], &[]),
     ("touch", 1, &["first_touch_ns", "ops_per_s", "op_ns"], &["touch"]),
     (

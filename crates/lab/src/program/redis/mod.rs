@@ -176,6 +176,7 @@ impl Redis {
         ServerOptions {
             pin: launch.program_cpu,
             directory: Some(launch.scratch.clone()),
+            environment: launch.environment.clone(),
             ..ServerOptions::default()
         }
     }

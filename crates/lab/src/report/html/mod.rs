@@ -19,20 +19,25 @@ const STYLE: &str = include_str!("style.css");
 pub fn page(record: &Record) -> String {
     let record = &*record.by_what_differs();
     let seen = comparison(record);
-    let title = escape(&record.experiment.title);
-    let mut out = format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
-         <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n"
-    );
+    let mut out = String::new();
     head(&mut out, record, &seen.cases);
     for (index, case) in seen.cases.iter().enumerate() {
         section(&mut out, record, index, case);
     }
     details(&mut out, record);
-    out.push_str("</main>\n</body>\n</html>\n");
-    out
+    whole(&record.experiment.title, &out)
+}
+
+/// A whole page with this title, in our colours, around a body of HTML.
+#[must_use]
+pub fn whole(title: &str, body: &str) -> String {
+    let title = escape(title);
+    format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
+         <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n{body}</main>\n</body>\n</html>\n"
+    )
 }
 
 /// Writing to a string does not fail.

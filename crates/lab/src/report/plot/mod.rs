@@ -5,6 +5,7 @@
 //!   series      figures over time                   quantiles   latency distributions, to the last nine
 //!   memory      physical memory at a moment
 //!   svg         elements, escaping, fitting text    axis        ticks at round numbers
+//!   lines       what figures with lines share
 //! ```
 //!
 //! Every figure is [`WIDTH`] units wide, so that text is readable when a phone shows it at 320 pixels. A variant has the
@@ -12,13 +13,12 @@
 
 pub mod axis;
 pub mod bars;
+pub mod lines;
 pub mod memory;
 pub mod published;
 pub mod quantiles;
 pub mod series;
 pub mod svg;
-
-mod lines;
 
 use super::scale::{ratio_text, value_text};
 use crate::result::Unit;

@@ -8,7 +8,7 @@ use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{ensure, Result};
+use anyhow::{ensure, Context, Result};
 use mega_core::units::Bytes;
 use mega_lab::stats::{median, paired, Paired};
 use memomania_layout::layout::Layout;
@@ -23,6 +23,7 @@ use crate::args::{ExploreArgs, Reserve};
 use crate::children;
 use crate::exit::Failure;
 
+mod html;
 mod measure;
 mod model;
 mod plan;
@@ -67,6 +68,10 @@ fn explore(args: &ExploreArgs) -> Result<()> {
         rustix::param::page_size() == memomania_layout::page::BASE,
         "impossible here: the kernel's pages are not of 4K"
     );
+    if let Some(path) = &args.html {
+        // Rather now than after all runs.
+        std::fs::write(path, "").with_context(|| format!("cannot write {}", path.display()))?;
+    }
     let kind = Kind::from(args.pages);
     let library = target::library()?;
     target::check(args.command.first().map_or(Path::new(""), Path::new))?;
@@ -105,6 +110,10 @@ fn explore(args: &ExploreArgs) -> Result<()> {
         false => text::text(&found),
     };
     writeln!(std::io::stdout(), "{}", out.trim_end())?;
+    if let Some(path) = &args.html {
+        std::fs::write(path, html::page(&found)).with_context(|| format!("cannot write {}", path.display()))?;
+        note(&format!("the page is {}", path.display()));
+    }
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! What the preloaded processes say of themselves when they end, for people.
+//! What the preloaded processes say of themselves when they end, or while they run, for people.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom};
@@ -116,7 +116,7 @@ impl Lines {
             ));
         }
         if wanted {
-            tell(table(all).trim_end());
+            tell(table(all, "at the end").trim_end());
         }
         Ok(())
     }
@@ -144,7 +144,8 @@ fn peak(process: &Value) -> u64 {
         .sum()
 }
 
-fn table(mut all: Vec<Value>) -> String {
+/// Processes as a table, the largest first; the last column is what is in use `when`.
+pub fn table(mut all: Vec<Value>, when: &str) -> String {
     if all.is_empty() {
         return "mega: no process reported; one that is killed or calls _exit does not".to_string();
     }
@@ -153,7 +154,15 @@ fn table(mut all: Vec<Value>) -> String {
     all.truncate(MOST);
     let mut table = Table::new();
     table.load_preset(presets::NOTHING);
-    table.set_header(["process", "pool", "pages", "peak", "hugetlb taken", "at the end"]);
+    table.set_header([
+        "process",
+        "pool",
+        "pages",
+        "peak",
+        "hugetlb taken",
+        "unused of it",
+        when,
+    ]);
     let mut notes = String::new();
     for process in &all {
         let name = format!("{} {}", process["pid"], process["comm"].as_str().unwrap_or("?"));
@@ -163,9 +172,14 @@ fn table(mut all: Vec<Value>) -> String {
             if number(&pages["peak_bytes"]) == 0 {
                 continue;
             }
-            let taken = match pages["taken_peak_bytes"].as_u64() {
-                Some(bytes) => Bytes(bytes).to_string(),
-                None => String::new(),
+            // Fragmentation: what of whole hugetlb pages no part was in use of, at the most.
+            let (taken, unused) = match pages["taken_peak_bytes"].as_u64() {
+                Some(bytes) => {
+                    let unused = bytes.saturating_sub(number(&pages["peak_bytes"]));
+                    let percent = 100.0 * unused as f64 / bytes.max(1) as f64;
+                    (Bytes(bytes).to_string(), format!("{percent:.0}%"))
+                }
+                None => (String::new(), String::new()),
             };
             let (peak, used) = (Bytes(number(&pages["peak_bytes"])), Bytes(number(&pages["used_bytes"])));
             table.add_row([
@@ -174,6 +188,7 @@ fn table(mut all: Vec<Value>) -> String {
                 (*size).to_string(),
                 peak.to_string(),
                 taken,
+                unused,
                 used.to_string(),
             ]);
         }
@@ -194,7 +209,7 @@ fn table(mut all: Vec<Value>) -> String {
         }
         notes.push('\n');
     }
-    (3..=5).for_each(|column| {
+    (3..=6).for_each(|column| {
         if let Some(column) = table.column_mut(column) {
             column.set_cell_alignment(CellAlignment::Right);
         }

@@ -10,13 +10,13 @@ use super::plan::{Set, POOLS};
 use super::Found;
 
 /// A window pays if its gain is more than so many standard errors.
-const SURE: f64 = 2.0;
+pub const SURE: f64 = 2.0;
 
-fn percent(share: f64) -> String {
+pub fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
-fn seconds(value: f64) -> String {
+pub fn seconds(value: f64) -> String {
     match value {
         v if v >= 10.0 => format!("{v:.1} s"),
         v if v >= 0.1 => format!("{v:.3} s"),
@@ -24,19 +24,19 @@ fn seconds(value: f64) -> String {
     }
 }
 
-fn bytes(value: usize) -> String {
+pub fn bytes(value: usize) -> String {
     Bytes(value as u64).to_string()
 }
 
 /// Against base pages: below zero is faster.
-fn change(paired: &Paired) -> String {
+pub fn change(paired: &Paired) -> String {
     paired
         .ratio
         .map_or("?".to_owned(), |ratio| format!("{:+.1} %", (ratio - 1.0) * 100.0))
 }
 
 /// With its interval, where there are rounds enough for one.
-fn change_with_interval(paired: &Paired) -> String {
+pub fn change_with_interval(paired: &Paired) -> String {
     match paired.ratio_interval {
         Some(interval) => format!(
             "{} ({:+.1} to {:+.1})",
@@ -64,16 +64,16 @@ fn rendered(mut table: Table, right: std::ops::RangeInclusive<usize>) -> String 
     format!("{}\n", table.trim_fmt())
 }
 
-fn windows_model(found: &Found) -> Option<&Model> {
+pub fn windows_model(found: &Found) -> Option<&Model> {
     found.models.iter().find(|model| model.form == Form::Windows)
 }
 
 /// Seconds that a window gains and their standard error.
-fn gain(model: &Model, window: usize) -> (f64, f64) {
+pub fn gain(model: &Model, window: usize) -> (f64, f64) {
     (-model.coefficients[window + 1], model.errors[window + 1])
 }
 
-fn verdict((gain, error): (f64, f64)) -> &'static str {
+pub fn verdict((gain, error): (f64, f64)) -> &'static str {
     match gain {
         gain if gain > SURE * error => "pays",
         gain if gain < -SURE * error => "costs",
@@ -82,7 +82,7 @@ fn verdict((gain, error): (f64, f64)) -> &'static str {
 }
 
 /// The options that choose a set's layout.
-fn options(found: &Found, set: Set) -> String {
+pub fn options(found: &Found, set: Set) -> String {
     let [heap, anon] = found.plan.layouts(set);
     format!("--heap {heap} --anon {anon}")
 }

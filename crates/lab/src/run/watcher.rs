@@ -1,0 +1,80 @@
+//! What listens to a program while it runs: attaches the manager, samples memory, marks phases.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Instant;
+
+use super::{Options, Progress};
+use crate::condition::Kept;
+use crate::measure::faults::Watched;
+use crate::measure::manager::Manager;
+use crate::measure::sampler::{Memory, Sampler};
+use crate::program::{ProgramError, Watch};
+
+/// Listens to one run.
+pub(super) struct Watcher<'a> {
+    pub options: &'a Options,
+    /// None where nobody manages.
+    pub manager_options: Option<Vec<String>>,
+    pub scratch: &'a Path,
+    pub kept: &'a Kept,
+    pub sampler: Sampler,
+    pub faults: Watched,
+    pub managers: Vec<Manager>,
+    pub began: Instant,
+    pub phases: Vec<(f64, String)>,
+    pub values: BTreeMap<String, f64>,
+    pub is_mosaic: bool,
+    pub tell: &'a mut dyn FnMut(&Progress<'_>),
+}
+
+impl Watch for Watcher<'_> {
+    fn process(&mut self, pid: i32) -> Result<(), ProgramError> {
+        self.kept.process(pid)?;
+        if let Some(options) = &self.manager_options {
+            let manager = Manager::start(&self.options.mega, options, pid, self.scratch, self.options.client_cpu)?;
+            self.managers.push(manager);
+        }
+        self.sampler.process(pid);
+        self.faults.process(pid);
+        Ok(())
+    }
+
+    fn phase(&mut self, name: &str) {
+        self.phases.push((self.began.elapsed().as_secs_f64(), name.to_string()));
+        (self.tell)(&Progress::Phase(name));
+    }
+
+    fn figure(&mut self, name: &str, value: f64) {
+        self.sampler.figure(name, value);
+    }
+
+    fn memory_now(&mut self, prefix: &str) {
+        let Some(Memory {
+            rss_bytes,
+            pss_bytes,
+            huge_bytes,
+            waste_bytes,
+            hugetlb_bytes,
+            gigantic_bytes,
+        }) = self.sampler.memory_now()
+        else {
+            return;
+        };
+        let name = |what: &str| match prefix {
+            "" => what.to_string(),
+            prefix => format!("{prefix}_{what}"),
+        };
+        let mut put = |what: &str, bytes: u64| self.values.insert(name(what), bytes as f64);
+        put("rss_bytes", rss_bytes);
+        put("pss_bytes", pss_bytes);
+        put("huge_bytes", huge_bytes);
+        if let Some(waste) = waste_bytes {
+            put("waste_bytes", waste);
+        }
+        if self.is_mosaic || hugetlb_bytes > 0 {
+            put("hugetlb_bytes", hugetlb_bytes);
+            put("gigantic_bytes", gigantic_bytes);
+        }
+    }
+}
