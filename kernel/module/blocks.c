@@ -114,6 +114,8 @@ static void mega_look_at_folio(struct folio *folio, unsigned long flags, unsigne
 		/* Not told before 6.10, but rarely not so. */
 		if (mapcount)
 			out->mapped += pages;
+		if (mega_looks_pinned(folio, flags, order))
+			out->pinned += pages;
 		if (order == HPAGE_PMD_ORDER && pages == MEGA_BLOCK_PAGES)
 			out->flags |= MEGA_BLOCK_HEAD;
 		return;
@@ -178,7 +180,8 @@ static unsigned long mega_look_at_page(unsigned long pfn, unsigned long left,
 		else
 			order = 0;
 	}
-	if (!folio_ref_count(folio))
+	/* Huge pages without a user are hugetlb's own stock. */
+	if (!folio_ref_count(folio) && order < HPAGE_PMD_ORDER)
 		out->listed += pages;
 	else
 		mega_look_at_folio(folio, flags, order, pages, out);

@@ -149,10 +149,10 @@ struct mega_block {
 	__u16 listed;
 	__u16 movable; /* on an LRU list, on the way to one, or with a driver that can move it */
 	__u16 unmovable; /* slab, page tables, reserved and all else */
-	__u16 huge; /* in huge pages (THP of 2 MB, hugetlb) */
+	__u16 huge; /* in huge pages (THP of 2 MB, hugetlb and its free stock) */
 	__u16 poisoned;
 	__u16 absent;
-	__u16 pinned; /* of the movable: held by more than maps them */
+	__u16 pinned; /* of the movable and huge: held by more than maps them */
 	__u16 mapped; /* of the movable and huge: mapped by some process */
 	__u16 batched; /* of the movable: on the way to an LRU list */
 	__u8 zone; /* enum mega_zone */

@@ -2,6 +2,9 @@
 
 use std::time::Instant;
 
+use mega_linux::module::uapi::{Block, CompactBlock, BLOCK_HEAD};
+use mega_linux::module::Outcome;
+
 use super::memory::Memory;
 use super::module;
 
@@ -16,7 +19,7 @@ fn counts_add_up_and_agree_with_proc() {
         let sum = b.free + b.listed + b.movable + b.unmovable + b.huge + b.poisoned + b.absent;
         assert_eq!(sum, 512, "block {n}: {b:?}");
         assert!(
-            b.pinned <= b.movable && b.mapped <= b.movable + b.huge,
+            b.pinned <= b.movable + b.huge && b.mapped <= b.movable + b.huge,
             "block {n}: {b:?}"
         );
     }
@@ -64,10 +67,30 @@ fn a_huge_page_fills_its_block() {
     memory.collapse();
     let block = memory.frames()[&0] / 512;
     let seen = module.all_blocks().unwrap()[block as usize];
-    assert_eq!(
-        (seen.huge, seen.flags),
-        (512, mega_linux::module::uapi::BLOCK_HEAD),
-        "{seen:?}"
-    );
+    assert_eq!((seen.huge, seen.flags), (512, BLOCK_HEAD), "{seen:?}");
     assert_eq!(seen.mapped, 512);
+}
+
+#[test]
+fn free_pages_of_the_hugetlb_pool_are_huge_and_left_alone() {
+    let Some(module) = module() else { return };
+    const POOL: &str = "/proc/sys/vm/nr_hugepages";
+    std::fs::write(POOL, "3").unwrap();
+    let before: u64 = std::fs::read_to_string(POOL).unwrap().trim().parse().unwrap();
+    let blocks = module.all_blocks().unwrap();
+    // Nobody else has huge pages here.
+    let of_pool = |b: &Block| b.flags & BLOCK_HEAD != 0;
+    let mut list: Vec<_> = (0..)
+        .zip(&blocks)
+        .filter(|(_, b)| of_pool(b))
+        .map(|(n, _)| CompactBlock::asked(n))
+        .collect();
+    module
+        .compact(&mut list, std::time::Duration::from_secs(50), false)
+        .unwrap();
+    let after: u64 = std::fs::read_to_string(POOL).unwrap().trim().parse().unwrap();
+    std::fs::write(POOL, "0").unwrap();
+    assert_eq!((before, after), (3, 3));
+    assert!(list.len() >= 3, "{list:?}");
+    assert!(list.iter().all(|b| b.outcome() == Outcome::Huge), "{list:?}");
 }

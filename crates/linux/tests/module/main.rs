@@ -53,6 +53,12 @@ fn module() -> Option<Turn> {
     }
 }
 
+/// So many seconds, or ten times as many on a kernel that checks each of its steps.
+fn patience(seconds: u64) -> std::time::Duration {
+    let checks = std::path::Path::new("/proc/lockdep_stats").exists();
+    std::time::Duration::from_secs(if checks { seconds * 10 } else { seconds })
+}
+
 /// A counter of /proc/vmstat.
 fn vmstat(name: &str) -> u64 {
     let text = std::fs::read_to_string("/proc/vmstat").unwrap();
