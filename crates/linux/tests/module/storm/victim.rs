@@ -113,13 +113,15 @@ impl Arena {
         unsafe {
             let child = libc::fork();
             if child == 0 {
-                for &page in &pages {
-                    let at = (ARENA + page * PAGE) as *mut u64;
-                    if at.read_volatile() != self.expected[page as usize] {
-                        libc::_exit(7);
-                    }
-                    at.write_volatile(1);
+                let at = |page: u64| (ARENA + page * PAGE) as *mut u64;
+                // All of them before any is written: the same page may be among them twice.
+                if pages
+                    .iter()
+                    .any(|&page| at(page).read_volatile() != self.expected[page as usize])
+                {
+                    libc::_exit(7);
                 }
+                pages.iter().for_each(|&page| at(page).write_volatile(1));
                 libc::_exit(0);
             }
             pages.iter().for_each(|&page| self.write(page, page + 9));
