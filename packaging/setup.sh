@@ -49,6 +49,7 @@ if [ "${1:-}" = vm ] && [ "${2:-}" = debug ]; then
     need bc bc
     need xz xz-utils
     need sparse sparse
+    need /sbin/depmod kmod
 fi
 # Debian 13 and later bring a Rust that is new enough; older ones need rustup.
 if ! command -v cargo >/dev/null 2>&1; then
