@@ -1,7 +1,8 @@
 # Two commands do all the set-up on a fresh Debian-like machine:
 #   make demo     runs the main job       (make demo REDIS=1: with a real Redis)
 #   make test     runs every test
-# Others: test-vm (what depends on the kernel, on Debian's stock kernels under QEMU), test-programs (real programs at full size under Memomania), build, lint, bench, install, clean.
+# Others: test-vm (what depends on the kernel, on Debian's stock kernels under QEMU), test-module (mega.ko on the same), test-module-debug (and on
+#   a debug kernel), test-programs (real programs at full size under Memomania), build, lint, bench, install, clean.
 
 SHELL := /bin/sh
 export PATH := $(HOME)/.cargo/bin:$(PATH)
@@ -14,7 +15,7 @@ MEMOMANIA := $(dir $(MEGA))libmemomania.so
 
 TEST := $(CARGO) test --workspace --release --locked --no-fail-fast
 
-.PHONY: all setup setup-test build demo test test-machine test-beside test-vm test-programs lint bench install clean
+.PHONY: all setup setup-test build demo test test-machine test-beside test-vm test-module test-module-debug test-programs lint bench install clean
 
 all: build
 
@@ -62,6 +63,18 @@ test-vm: setup
 	@packaging/setup.sh vm
 	@echo "== test on other kernels"
 	@tests/vm/matrix
+
+# Three minutes and more; on its own, not beside `make test`.
+test-module: setup
+	@packaging/setup.sh vm
+	@echo "== test the kernel module"
+	@tests/vm/module
+
+# The same on a kernel with lockdep, KASAN and kmemleak, built from Debian's sources at first; then ten minutes of random calls.
+test-module-debug: setup
+	@packaging/setup.sh vm debug
+	@echo "== test the kernel module on a kernel that watches itself"
+	@tests/vm/module-debug
 
 # Memomania under real programs at full size: some twenty minutes, 2 GB on disk, 6 GB of memory.
 test-programs: setup-test

@@ -11,6 +11,7 @@
 //! | [`compact`] | making free blocks: one file per way |
 //! | [`actuate`] | promoting, demoting, ageing |
 //! | [`host`] | all of it together, for the control loop |
+//! | [`module`] | mega.ko, where it is loaded |
 //! | [`contiguity`] | how much of the free memory is of use for huge pages |
 //! | [`look`], [`region_map`] | one look for people: in figures, and region by region |
 //! | [`knobs`], [`thp`] | settings, with undo |
@@ -28,6 +29,7 @@ pub mod host;
 pub mod knobs;
 mod libbpf;
 pub mod look;
+pub mod module;
 pub mod proc;
 pub mod process;
 pub mod region_map;

@@ -412,6 +412,18 @@ pub fn pagemap_scan(pagemap: BorrowedFd<'_>, range: Range<u64>, runs: &mut [Page
     usize::try_from(filled).map_err(|_| last_errno())
 }
 
+/// ioctl(2) with a structure that is read and written.
+///
+/// # Safety
+/// `number` is of a request of type `T`, and whatever addresses the kernel takes out of it are of memory that the caller may have written.
+pub(crate) unsafe fn ioctl<T>(fd: BorrowedFd<'_>, number: u64, argument: &mut T) -> Result<(), Errno> {
+    // SAFETY: the argument lives through the call; the rest is the caller's promise.
+    match unsafe { libc::ioctl(fd.as_raw_fd(), number as libc::c_ulong, argument as *mut T) } {
+        -1 => Err(last_errno()),
+        _ => Ok(()),
+    }
+}
+
 /// Which threads a BPF iterator over tasks goes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tasks {
