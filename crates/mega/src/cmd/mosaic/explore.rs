@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use anyhow::{ensure, Context, Result};
 use mega_core::units::Bytes;
-use mega_lab::stats::{median, paired, Paired};
+use mega_lab::stats::{paired, Paired};
 use memomania_layout::layout::Layout;
 use memomania_layout::page::Kind;
 use memomania_layout::settings::{Fallback, Partial};
@@ -39,7 +39,7 @@ pub struct Found {
     pub rounds: usize,
     /// Of heap and anonymous mappings.
     pub in_use: [usize; 2],
-    /// Seconds of each layout of the plan, from each round's run, freed of what the whole round was slower or faster.
+    /// Seconds of each layout of the plan: the least of its rounds.
     pub seconds: Vec<f64>,
     /// Each layout against base pages.
     pub against_base: Vec<Paired>,
@@ -155,7 +155,7 @@ fn measure(args: &ExploreArgs, runner: &Runner<'_>, plan: Plan, in_use: [usize; 
     ));
     let progress = Progress::new(rounds * count + 3 * last_rounds);
     let times = in_rounds(runner, &plan, &plan.sets, rounds, &progress)?;
-    let seconds = without_rounds(&times);
+    let seconds = least(&times);
     let against_base = times.iter().map(|own| against(&times[0], own)).collect();
     let measured: Vec<(Set, f64)> = plan.sets.iter().copied().zip(seconds.iter().copied()).collect();
     let models: Vec<Model> = Form::ALL
@@ -167,7 +167,7 @@ fn measure(args: &ExploreArgs, runner: &Runner<'_>, plan: Plan, in_use: [usize; 
         Some(model) => {
             let set = cheapest(&plan, model, SLACK);
             let times = in_rounds(runner, &plan, &[0, plan.all(), set], last_rounds, &progress)?;
-            let seconds = without_rounds(&times);
+            let seconds = least(&times);
             Some(Recommended {
                 set,
                 predicted: model.predict(&plan, set),
@@ -215,17 +215,12 @@ fn in_rounds(
     Ok(times)
 }
 
-/// One time for each layout: the median of its shares of each round's median, in seconds again.
-fn without_rounds(times: &[Vec<f64>]) -> Vec<f64> {
-    let rounds = times.first().map_or(0, Vec::len);
-    let of_round = |round: usize| median(&times.iter().map(|own| own[round]).collect::<Vec<_>>()).unwrap_or(1.0);
-    let medians: Vec<f64> = (0..rounds).map(of_round).collect();
-    let usual = median(&medians).unwrap_or(1.0);
-    let relative = |own: &Vec<f64>| -> Vec<f64> { own.iter().zip(&medians).map(|(t, m)| t / m).collect() };
-    times
-        .iter()
-        .map(|own| median(&relative(own)).unwrap_or(1.0) * usual)
-        .collect()
+/// One time for each layout: the least of its rounds. What others do to the machine only ever adds time, and for a while at a time, so that a
+/// median of few rounds is that of a disturbed machine and the least is not (Chen and Revels, "Robust benchmarking in noisy
+/// environments", 2016). Verdicts about two layouts are taken from pairs ([`against`]), not from these.
+fn least(times: &[Vec<f64>]) -> Vec<f64> {
+    let of = |own: &Vec<f64>| own.iter().copied().fold(f64::INFINITY, f64::min);
+    times.iter().map(of).collect()
 }
 
 fn against(base: &[f64], own: &[f64]) -> Paired {
@@ -268,9 +263,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slow_round_does_not_count() {
-        let times = [vec![2.0, 4.0, 2.0], vec![1.0, 2.0, 1.0], vec![1.5, 3.0, 1.5]];
-        assert_eq!(without_rounds(&times), [2.0, 1.0, 1.5]);
-        assert_eq!(without_rounds(&[]), Vec::<f64>::new());
+    fn slow_rounds_do_not_count() {
+        let times = [vec![2.0, 4.0, 2.5], vec![1.5, 2.0, 1.0], vec![3.0, 1.5, 1.6]];
+        assert_eq!(least(&times), [2.0, 1.0, 1.5]);
+        assert_eq!(least(&[]), Vec::<f64>::new());
     }
 }
