@@ -262,7 +262,7 @@ fn without_room_nothing_is_pushed_out() {
     let memory = Memory::fragmented(20, |page| page % 4 == 0);
     let mut list = best(&module.all_blocks().unwrap(), &memory);
     // All but a little of what is free, in base pages; reclaim begins below.
-    let mut ballast = Memory::map(512);
+    let mut ballast = Memory::map(1024);
     let mut page = 0;
     while room() > 700 && page < ballast.pages {
         (page..page + 64).for_each(|page| ballast.fill(page));
