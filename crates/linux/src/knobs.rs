@@ -417,7 +417,19 @@ fn check(root: &ProcRoot, path: &Path) -> Result<()> {
 fn current(root: &ProcRoot, path: &Path) -> Result<String> {
     check(root, path)?;
     let text = crate::proc::read_bounded(path, 4096)?;
-    Ok(chosen(&String::from_utf8_lossy(&text)).to_owned())
+    let value = chosen(&String::from_utf8_lossy(&text)).to_owned();
+    Ok(persistent(path, &value).unwrap_or(value))
+}
+
+/// What was written to a count of hugetlb pages. It reads as that and the surplus pages, which go when their program does: putting those back,
+/// too, would keep them for good (hugetlbpage.rst, "surplus_hugepages"). `None` for other settings.
+fn persistent(path: &Path, value: &str) -> Option<String> {
+    if path.file_name()? != "nr_hugepages" {
+        return None;
+    }
+    let surplus = crate::proc::read_bounded(&path.with_file_name("surplus_hugepages"), 4096).ok()?;
+    let surplus: u64 = String::from_utf8_lossy(&surplus).trim().parse().ok()?;
+    Some(value.parse::<u64>().ok()?.saturating_sub(surplus).to_string())
 }
 
 /// Writes and reads again. Answers how long the write took.

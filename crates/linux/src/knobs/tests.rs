@@ -371,6 +371,19 @@ fn a_count_that_the_kernel_left_half_way_is_ours_and_put_back_after_a_crash_and_
 }
 
 #[test]
+fn hugetlb_pages_that_go_with_their_program_are_not_put_back_for_good() {
+    let tree = Tree::new();
+    let count = tree.knob("nr_hugepages", "3");
+    let surplus = tree.knob("surplus_hugepages", "1");
+    let mut knobs = tree.knobs();
+    assert_eq!(knobs.get(&count).unwrap(), "2");
+    knobs.raise(&count, 10).unwrap();
+    fs::write(&surplus, "0").unwrap();
+    knobs.restore().unwrap();
+    assert_eq!(says(&count), "2");
+}
+
+#[test]
 fn a_write_that_is_left_to_somebody_is_remembered_before_it_is_made_and_read_again() {
     let tree = Tree::new();
     let a = tree.knob("a", "online");

@@ -100,6 +100,12 @@ fn number(folder: &str, file: &str) -> Option<u64> {
         .ok()
 }
 
+/// Pages that were set aside, without those that go with the program that still has them.
+fn persistent(folder: &str) -> Option<u64> {
+    let surplus = number(folder, "surplus_hugepages").unwrap_or(0);
+    Some(number(folder, "nr_hugepages")?.saturating_sub(surplus))
+}
+
 /// Free pages that nobody was promised.
 fn free_of(folder: &str) -> u64 {
     let of = |file| number(folder, file).unwrap_or(0);
@@ -123,7 +129,7 @@ impl HugePages {
     }
 
     fn of(folder: &'static str, count: u64) -> Option<Self> {
-        let Some(before) = number(folder, "nr_hugepages") else {
+        let Some(before) = persistent(folder) else {
             eprintln!("SKIPPED: {folder} is not there");
             return None;
         };
@@ -153,7 +159,7 @@ impl HugePages {
 impl Drop for HugePages {
     fn drop(&mut self) {
         // Others may have reserved some meanwhile.
-        let now = number(self.folder, "nr_hugepages").unwrap_or(0);
+        let now = persistent(self.folder).unwrap_or(0);
         let rest = now.saturating_sub(self.added);
         let _ = std::fs::write(format!("{}/nr_hugepages", self.folder), format!("{rest}\n"));
     }

@@ -141,7 +141,8 @@ const SIZES: [&str; 4] = ["4K", "2M:thp", "2M", "1G"];
 fn peak(process: &Value) -> u64 {
     let each = POOLS.iter().flat_map(|pool| SIZES.iter().map(move |size| (pool, size)));
     each.map(|(pool, size)| number(&process["pools"][pool]["pages"][size]["peak_bytes"]))
-        .sum()
+        // A running process may say anything.
+        .fold(0, u64::saturating_add)
 }
 
 /// Processes as a table, the largest first; the last column is what is in use `when`.
