@@ -2,7 +2,8 @@
 #   make demo     runs the main job       (make demo REDIS=1: with a real Redis)
 #   make test     runs every test
 # Others: test-vm (what depends on the kernel, on Debian's stock kernels under QEMU), test-module (mega.ko on the same), test-module-debug (and on
-#   a debug kernel), test-programs (real programs at full size under Memomania), build, lint, bench, install, clean.
+#   a debug kernel), test-live (mega on the same), vm-experiments (what needs mega.ko), test-programs (real programs at full size under Memomania),
+#   build, lint, bench, install, clean.
 
 SHELL := /bin/sh
 export PATH := $(HOME)/.cargo/bin:$(PATH)
@@ -15,7 +16,7 @@ MEMOMANIA := $(dir $(MEGA))libmemomania.so
 
 TEST := $(CARGO) test --workspace --release --locked --no-fail-fast
 
-.PHONY: all setup setup-test build demo test test-machine test-beside test-vm test-module test-module-debug test-programs lint bench install clean
+.PHONY: all setup setup-test build demo test test-machine test-beside test-vm test-module test-module-debug test-live vm-experiments test-programs lint bench install clean
 
 all: build
 
@@ -81,6 +82,17 @@ test-programs: setup-test
 	@packaging/setup.sh programs
 	@echo "== test programs at full size"
 	$(SUDO) $(CARGO) test --release --locked -p libmemomania --test full -- --ignored --test-threads=1 --nocapture
+
+# The very same program on other kernels. Six minutes and more; on its own, too.
+test-live: setup
+	@packaging/setup.sh vm
+	@echo "== test mega on other kernels"
+	@tests/vm/live
+
+# Half an hour. Results in target/vm/experiments.
+vm-experiments: setup
+	@packaging/setup.sh vm
+	@tests/vm/experiments 6.12
 
 bench: setup
 	$(SUDO) $(CARGO) bench --workspace --locked

@@ -21,7 +21,7 @@ use crate::journal::{decide, see, Deferred, Event, Line, SCHEMA};
 use crate::observe::{Machine, ProcessId, ProcessView, Snapshot};
 use crate::planner::Seen;
 use crate::policy::{Decision, Param, Policy};
-use crate::stock::{Compacted, Order, Stock};
+use crate::stock::{Chosen, Compacted, Order, Stock};
 use crate::units::{BasePages, Blocks, Bytes, Time};
 
 /// How to manage.
@@ -49,7 +49,7 @@ impl Default for Settings {
 }
 
 /// Where things stand, for a status line.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Status {
     /// Processes managed.
     pub processes: usize,
@@ -89,6 +89,8 @@ pub struct Status {
     pub made: Blocks,
     /// Processor time that they took; part of `cpu`.
     pub compaction_cpu: Duration,
+    /// Of blocks that were chosen for it, how many came to what.
+    pub chosen: BTreeMap<&'static str, u64>,
 }
 
 /// Who is told what happens.
@@ -271,7 +273,7 @@ impl<'a, H: Host> Control<'a, H> {
 
     fn say_stop(&mut self) {
         self.account();
-        let s = self.status;
+        let s = &self.status;
         self.say(Event::Stop {
             scans: s.scans,
             promoted: s.promoted,
@@ -491,6 +493,9 @@ impl<'a, H: Host> Control<'a, H> {
         self.status.compactions += 1;
         self.status.made.0 += done.gained().0;
         self.status.compaction_cpu += done.cpu;
+        for (word, n) in done.chosen.iter().flat_map(|chosen| &chosen.outcomes) {
+            *self.status.chosen.entry(word).or_default() += n;
+        }
         Event::Compacted {
             way: done.way.to_string(),
             asked_blocks: done.asked.0,
@@ -501,6 +506,8 @@ impl<'a, H: Host> Control<'a, H> {
             moved_pages: done.moved_pages,
             took_ns: nanos(done.took),
             cpu_ns: nanos(done.cpu),
+            outcomes: done.chosen.as_ref().map(Chosen::to_text),
+            seen_free_blocks: done.chosen.as_ref().map(|chosen| chosen.seen_free.0),
         }
     }
 

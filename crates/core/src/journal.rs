@@ -191,6 +191,10 @@ pub enum Event {
         took_ns: u64,
         /// Processor time it took, the kernel's compaction thread included.
         cpu_ns: u64,
+        /// Of chosen blocks, how many came to what, as `word:count,…`; none where the kernel chose.
+        outcomes: Option<String>,
+        /// Of them that are said to have become free, how many were seen so.
+        seen_free_blocks: Option<u64>,
     },
     /// An action was decided and taken into the budget; in a full journal and in a dry run, also one that waits.
     Decide {
@@ -562,6 +566,8 @@ mod tests {
                 moved_pages: 9000,
                 took_ns: 21_000_000,
                 cpu_ns: 20_000_000,
+                outcomes: Some("freed:43,no-room:1".into()),
+                seen_free_blocks: Some(43),
             },
             Event::Found {
                 pid: 1,

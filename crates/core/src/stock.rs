@@ -78,6 +78,25 @@ pub struct Compacted {
     pub cpu: Duration,
     /// Why it ended.
     pub ended: Ended,
+    /// What became of the blocks that were chosen; none where the kernel chose.
+    pub chosen: Option<Chosen>,
+}
+
+/// What became of chosen blocks.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Chosen {
+    /// How many came to what, by the actuator's word.
+    pub outcomes: BTreeMap<&'static str, u64>,
+    /// Of those that are said to have become free, how many a look right afterwards saw as nothing but free pages.
+    pub seen_free: Blocks,
+}
+
+impl Chosen {
+    /// As the journal has it: `freed:38,pinned:2`.
+    pub fn to_text(&self) -> String {
+        let each = self.outcomes.iter().map(|(word, n)| format!("{word}:{n}"));
+        each.collect::<Vec<_>>().join(",")
+    }
 }
 
 impl Compacted {
@@ -222,6 +241,7 @@ mod tests {
             took: SECOND,
             cpu: SECOND,
             ended,
+            chosen: None,
         }
     }
 

@@ -30,6 +30,16 @@ pub enum Condition {
     Neighbour,
 }
 
+impl Condition {
+    /// The longest that it may take to bring about, in seconds: fragmenting goes through all memory, several times, on a slow machine, too.
+    pub(crate) fn patience_s(&self) -> u64 {
+        match self {
+            Self::Fragmented(_) => 600,
+            _ => 0,
+        }
+    }
+}
+
 /// No condition is called so.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}' is no condition; there are unfragmented, fragmented=SHARE, limit=SIZE and neighbour")]

@@ -342,7 +342,7 @@ impl Bench<'_> {
             doing: "cannot make a scratch folder".into(),
             source,
         })?;
-        let limit_s = (case.program.seconds() * PATIENCE + 60.0) as u64;
+        let limit_s = (case.program.seconds() * PATIENCE + 60.0) as u64 + case.condition.patience_s();
         let needs_bytes = case.program.needs().memory_bytes;
         let mosaic_report = scratch.path().join("memomania.jsonl");
         let launch = Launch {

@@ -6,6 +6,8 @@
 //!   mega  ingens  trim  khugepaged  …                                 a policy on the backdrop `base`
 //!   thp-always+trim   mthp-64k+mega   base+mega:uprom=30%:mprom=80%         a policy on another backdrop, with parameters
 //!   mega:compact=ingens   mega:compact=off                  who keeps the stock of free blocks; else the manager's default
+//!   mega:compact=mega:compact-how=chosen                    chosen by the planner (needs mega.ko), or by the kernel: node
+//!   mega:scanner=module                                     who looks at page tables
 //!   mega:compact=demand/floor=2G/budget=1G                  with parameters of the planner
 //!   mega:cpu-budget=10%:stall-budget=20%                    what managing may cost
 //!   mosaic:2M   mosaic:1G   mosaic:heap=1G@0/2M:anon=4K     page sizes by libmemomania, see [`mosaic`]
@@ -22,6 +24,7 @@ use mega_core::planner;
 use mega_core::policy::{by_name, POLICIES};
 use mega_core::units::Share;
 use mega_linux::knobs::{KnobError, Knobs};
+use mega_linux::module::Module;
 use mega_linux::proc::ProcRoot;
 
 use crate::result::VariantInfo;
@@ -85,6 +88,13 @@ impl Backdrop {
 
 /// The parameters that are the manager's and not the policy's: options of `mega manage`.
 const COMPACT: &str = "compact";
+const COMPACT_HOW: &str = "compact-how";
+const SCANNER: &str = "scanner";
+/// Those that are one of a few words.
+const CHOICES: [(&str, &[&str]); 2] = [
+    (COMPACT_HOW, &["auto", "chosen", "node"]),
+    (SCANNER, &["auto", "ebpf", "pagemap-scan", "pagemap", "module"]),
+];
 const BUDGETS: [&str; 2] = ["cpu-budget", "stall-budget"];
 
 const MTHP_64K: &str = "hugepages-64kB/enabled";
@@ -159,7 +169,7 @@ pub enum VariantError {
         /// The variant.
         name: String,
         /// What is missing.
-        why: &'static str,
+        why: String,
     },
 }
 
@@ -227,6 +237,11 @@ impl FromStr for Variant {
                 .ok_or_else(|| wrong(format!("'{param}' is not KEY=VALUE")))?;
             if key == COMPACT {
                 check_planner(value).map_err(wrong)?;
+                options.insert(key.to_string(), value.to_string());
+            } else if CHOICES
+                .iter()
+                .any(|(name, values)| *name == key && values.contains(&value))
+            {
                 options.insert(key.to_string(), value.to_string());
             } else if BUDGETS.contains(&key) {
                 value.parse::<Share>().map_err(|e| wrong(e.to_string()))?;
@@ -302,14 +317,21 @@ impl Variant {
     /// # Errors
     /// What it lacks.
     pub fn supported(&self, root: &ProcRoot) -> Result<(), VariantError> {
-        let lacks = |why| {
+        let lacks = |why: &str| {
             Err(VariantError::Unsupported {
                 name: self.to_string(),
-                why,
+                why: why.to_string(),
             })
         };
         if !root.thp("enabled").exists() {
             return lacks("this kernel has no transparent huge pages");
+        }
+        let options = self.managed.as_ref().map(|managed| &managed.options);
+        let is = |key: &str, value: &str| options.is_some_and(|options| options.get(key).is_some_and(|v| v == value));
+        if is(COMPACT_HOW, "chosen") || is(SCANNER, "module") {
+            if let Err(error) = Module::open() {
+                return lacks(&error.to_string());
+            }
         }
         if self.backdrop == Backdrop::Mthp64k && !root.thp(MTHP_64K).exists() {
             return lacks("this kernel has no 64 KB folios for anonymous memory (Linux 6.8)");
@@ -404,6 +426,7 @@ mod tests {
             "mega:uprom=30%",
             "thp-always+mega:uprom=30%:mprom=80%",
             "mega:compact=off",
+            "mega:compact-how=chosen:scanner=module",
             "mega:uprom=30%:compact=ingens",
             "mega:compact=demand/floor=2G/budget=1G",
             "mega:uprom=30%:compact=off:cpu-budget=10%:stall-budget=20%",
@@ -435,6 +458,8 @@ mod tests {
             "mega:uprom",
             "mega:uprom=900%",
             "mega:compact=nobody",
+            "mega:compact-how=guess",
+            "mega:scanner=crystal",
             "mega:compact=demand/floor",
             "mega:compact=demand/no=1",
             "mega:cpu-budget=much",

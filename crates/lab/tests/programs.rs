@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use mega_lab::contiguity::How;
 use mega_lab::program::allocation::{Allocation, Before};
 use mega_lab::program::batch::Batch;
 use mega_lab::program::command::{CommandLine, Printed, Source};
@@ -643,6 +644,7 @@ fn huge_pages_are_taken_one_by_one_and_all_settings_are_as_before() {
         let program = Allocation {
             before,
             count: Some(32),
+            how: How::Hugetlb,
         };
         let mut watch = recorder(|_, _| ());
         let figures = program.run(&place(60.0).launch, &mut watch).unwrap();

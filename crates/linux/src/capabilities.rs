@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use rustix::thread::CapabilitySet;
 use serde::Serialize;
 
+use crate::module::{uapi, Module};
 use crate::proc::{cpuinfo, pressure, read_bounded, smaps, stat, task, ProcRoot, SMALL_BYTES};
 use crate::sys::{self, Advice, PageRun, Scratch, ThpDisable};
 use crate::thp::{self, Mode, Thp};
@@ -94,6 +95,7 @@ pub fn examine(root: &ProcRoot) -> Machine {
         split_huge_pages(root),
         damon(root),
         psi(root),
+        module(),
     ]);
     let thp = match thp {
         Ok(Some(thp)) => {
@@ -352,6 +354,28 @@ fn damon(root: &ProcRoot) -> Finding {
             format!("{n} kdamond running"),
             "it clears accessed bits too: utilization reads too low where the kernel's PG_young is not visible",
         ),
+    }
+}
+
+/// Nothing is lost without it: what it adds is said where it is.
+fn module() -> Finding {
+    match Module::open() {
+        Ok(module) => {
+            let young = match module.can(uapi::CAN_YOUNG) {
+                true => "; reclaim still learns of accesses that it clears",
+                false => "; the kernel has no PG_young to keep what it clears",
+            };
+            let detail = format!(
+                "mega.ko, version {} of its interface: {}{young}",
+                module.info().version,
+                module.abilities().join(", ")
+            );
+            Finding::ok("module", detail)
+        }
+        Err(error) if error.is_absent() => {
+            Finding::partial("module", "mega.ko is not loaded (optional): docs/kernel-module.md", "")
+        }
+        Err(error) => Finding::partial("module", error.to_string(), "it is not used"),
     }
 }
 

@@ -83,6 +83,9 @@ fn structures_and_numbers_are_those_of_the_header() {
         ("MEGA_REGION_OTHER", uapi::REGION_OTHER.into()),
         ("MEGA_BLOCK_TWO_ZONES", uapi::BLOCK_TWO_ZONES.into()),
         ("MEGA_PROBE_ZERO", uapi::PROBE_ZERO.into()),
+        ("MEGA_TYPE_ATOMIC", uapi::TYPE_ATOMIC.into()),
+        ("MEGA_TYPE_CMA", uapi::TYPE_CMA.into()),
+        ("MEGA_TYPE_ISOLATED", uapi::TYPE_ISOLATED.into()),
     ] {
         expressions.push(expression);
         values.push(value);

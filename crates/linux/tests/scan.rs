@@ -1,17 +1,23 @@
 //! The scanners against memory whose state we know. Needs root; a test that cannot run says why.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use mega_linux::module::DEVICE;
 use mega_linux::scan::{
     choose, PageMap, Preference, RawVma, RegionFlags, RegionScan, ScanError, ScanRange, Scanner, VmaKind, REGION_BYTES,
 };
 use rand_core::{RngCore, SeedableRng};
 use rand_pcg::Pcg64Mcg;
+use rustix::fd::AsFd;
 
 const PAGE: u64 = 4096;
 const MADV_COLLAPSE: i32 = 25;
+
+/// `module` where mega.ko is loaded: on Debian's kernels in tests/vm/matrix.
+const ALL: [&str; 4] = ["ebpf", "pagemap_scan", "pagemap", "module"];
 
 fn me() -> i32 {
     std::process::id() as i32
@@ -26,6 +32,10 @@ fn alone() -> MutexGuard<'static, ()> {
 fn scanner(name: &str) -> Option<Box<dyn Scanner>> {
     match choose(Preference::Only(name)) {
         Ok((scanner, _)) => Some(scanner),
+        Err(_) if name == "module" && !Path::new(DEVICE).exists() => {
+            eprintln!("mega.ko is not loaded: not compared");
+            None
+        }
         Err(e) => {
             eprintln!("SKIPPED: {e}");
             None
@@ -201,7 +211,26 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
 #[test]
 fn every_touched_page_is_found_and_no_other() {
     let _alone = alone();
-    let Some(mut ebpf) = scanner("ebpf") else { return };
+    for name in ["ebpf", "module"] {
+        let Some(mut scanner) = scanner(name) else { continue };
+        touched_pages_are_found(scanner.as_mut());
+    }
+}
+
+/// Clears the accessed bits as a host does: by the scanner itself where it can.
+fn clear(scanner: &mut dyn Scanner, memory: &Memory) {
+    let own = rustix::process::pidfd_open(rustix::process::getpid(), rustix::process::PidfdFlags::empty());
+    match scanner.clear(own.expect("a pidfd").as_fd(), memory.base, memory.regions as usize) {
+        Some(cleared) => assert_eq!(cleared, Ok(memory.regions as usize)),
+        None => {
+            memory.advise(0, memory.regions, libc::MADV_COLD).expect("MADV_COLD");
+            // Those that wait on a processor's list are marked as accessed once more.
+            std::thread::sleep(Duration::from_millis(1100));
+        }
+    }
+}
+
+fn touched_pages_are_found(scanner: &mut dyn Scanner) {
     // MADV_COLD passes over pages that wait on another processor's list, and empties its own processor's lists only.
     let _one = OnOneCpu::new();
     const REGIONS: u64 = 12;
@@ -214,8 +243,7 @@ fn every_touched_page_is_found_and_no_other() {
         let mut written = vec![[false; 512]; REGIONS as usize];
         for round in 0..3 {
             if round > 0 {
-                memory.advise(0, REGIONS, libc::MADV_COLD).expect("MADV_COLD");
-                std::thread::sleep(Duration::from_millis(1100));
+                clear(scanner, &memory);
             }
             let mut touched = vec![[false; 512]; REGIONS as usize];
             for region in 0..REGIONS {
@@ -240,10 +268,10 @@ fn every_touched_page_is_found_and_no_other() {
                     }
                 }
             }
-            let seen = memory.scan(ebpf.as_mut(), me());
+            let seen = memory.scan(scanner, me());
             for region in 0..REGIONS {
                 let r = region as usize;
-                let map = ebpf.page_map(me(), memory.region(region)).expect("a page map");
+                let map = scanner.page_map(me(), memory.region(region)).expect("a page map");
                 for page in 0..512u64 {
                     let p = page as usize;
                     let at = format!("seed {seed} round {round} region {region} page {page}");
@@ -293,7 +321,7 @@ fn all_scanners_agree_on_mapped_zero_and_huge() {
     memory.write(5, 511);
     let huge = memory.collapse(4);
     let mut all = Vec::new();
-    for name in ["ebpf", "pagemap_scan", "pagemap"] {
+    for name in ALL {
         let Some(mut scanner) = scanner(name) else { continue };
         assert_eq!(scanner.name(), name);
         let seen: Vec<_> = memory
@@ -325,6 +353,28 @@ fn all_scanners_agree_on_mapped_zero_and_huge() {
     for (name, seen, maps) in &all {
         assert_eq!(*seen, truth, "{name}");
         assert_eq!(*maps, all[0].2, "{name}");
+    }
+}
+
+/// Its pages stay side by side, which is all that /proc/PID/pagemap shows of a huge page.
+#[test]
+fn a_full_region_that_was_split_is_no_longer_huge() {
+    let _alone = alone();
+    for name in ALL {
+        let Some(mut scanner) = scanner(name) else { continue };
+        let memory = Memory::new(1);
+        (0..512).for_each(|page| memory.write(0, page));
+        if !memory.collapse(0) {
+            return;
+        }
+        assert!(memory.scan(scanner.as_mut(), me())[&0].is_huge(), "{name}");
+        until(&format!("{name}: not split"), || {
+            // SAFETY: the first page of the mapping; nothing is written.
+            let done = unsafe { libc::madvise(memory.base as *mut libc::c_void, PAGE as usize, libc::MADV_COLD) };
+            assert_eq!(done, 0);
+            !memory.scan(scanner.as_mut(), me())[&0].is_huge()
+        });
+        assert_eq!(memory.scan(scanner.as_mut(), me())[&0].mapped, 512, "{name}");
     }
 }
 
@@ -389,7 +439,7 @@ fn contents_are_exact_and_reading_them_sets_no_accessed_bit() {
 #[test]
 fn pages_shared_by_fork_are_counted_until_written_or_the_child_ends() {
     let _alone = alone();
-    for name in ["ebpf", "pagemap_scan", "pagemap"] {
+    for name in ALL {
         let Some(mut scanner) = scanner(name) else { continue };
         let memory = Memory::new(1);
         for page in 0..300 {
@@ -567,7 +617,7 @@ fn more_ranges_and_regions_than_one_read_takes_are_all_scanned() {
 #[test]
 fn a_process_that_dies_is_gone_for_every_scanner() {
     let _alone = alone();
-    for name in ["ebpf", "pagemap_scan", "pagemap"] {
+    for name in ALL {
         let Some(mut scanner) = scanner(name) else { continue };
         let memory = Memory::new(64);
         for region in 0..64 {
@@ -638,7 +688,7 @@ fn a_process_whose_leader_has_exited_is_scanned_through_its_threads() {
     until("the leader exits", || {
         std::fs::read_to_string(&stat).unwrap().contains(") Z ")
     });
-    for name in ["ebpf", "pagemap_scan", "pagemap"] {
+    for name in ALL {
         let Some(mut scanner) = scanner(name) else { continue };
         let seen = memory.scan(scanner.as_mut(), child.0);
         assert_eq!(
@@ -712,7 +762,7 @@ fn wrong_requests_are_refused() {
         choose(Preference::Only("magic")),
         Err(ScanError::Refused { .. })
     ));
-    for name in ["ebpf", "pagemap_scan", "pagemap"] {
+    for name in ALL {
         let Some(mut scanner) = scanner(name) else { continue };
         for (start, end) in [
             (4096, REGION_BYTES),
@@ -735,5 +785,43 @@ fn wrong_requests_are_refused() {
         scanner
             .scan(me(), &[], &mut Vec::new())
             .expect("no ranges, nothing to do");
+    }
+}
+
+/// In a machine whose time is the count of its instructions (MEGA_VM_EXACT): tests/vm/experiments.
+#[test]
+#[ignore = "times mean something in the exact mode only"]
+fn instructions_of_reading_and_of_clearing_by_each_way() {
+    let _alone = alone();
+    const REGIONS: u64 = 32;
+    for huge in [false, true] {
+        let memory = Memory::new(REGIONS);
+        (0..REGIONS).for_each(|region| (0..512).for_each(|page| memory.write(region, page)));
+        if huge {
+            (0..REGIONS).for_each(|region| assert!(memory.collapse(region), "no huge page"));
+        }
+        for name in ["ebpf", "module"] {
+            let Some(mut scanner) = scanner(name) else { continue };
+            let touch = || (0..REGIONS).for_each(|region| (0..512).for_each(|page| memory.write(region, page)));
+            let (mut read, mut cleared) = (0, 0);
+            // The first round warms up.
+            for _ in 0..3 {
+                touch();
+                let began = Instant::now();
+                let seen = memory.scan(scanner.as_mut(), me());
+                read = began.elapsed().as_nanos() as u64 / REGIONS;
+                assert!(seen.values().all(|region| region.accessed == 512), "{name}: {seen:?}");
+                let own = rustix::process::pidfd_open(rustix::process::getpid(), rustix::process::PidfdFlags::empty());
+                let own = own.expect("a pidfd");
+                let began = Instant::now();
+                match scanner.clear(own.as_fd(), memory.base, REGIONS as usize) {
+                    Some(cleared) => assert_eq!(cleared, Ok(REGIONS as usize)),
+                    None => memory.advise(0, REGIONS, libc::MADV_COLD).expect("MADV_COLD"),
+                }
+                cleared = began.elapsed().as_nanos() as u64 / REGIONS;
+            }
+            let kind = if huge { "huge" } else { "base" };
+            eprintln!("VM {kind}-mapped, {name}: {read} instructions a region to read, {cleared} to clear");
+        }
     }
 }

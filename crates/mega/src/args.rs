@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use mega_core::units::{parse_duration, show_duration, Bytes, Share};
-use mega_lab::contiguity::{Amount, FragKind, How};
+use mega_lab::contiguity::{Amount, FragKind, How, ProbeFlags};
 use mega_linux::compact::Way;
 
 /// MEGA makes huge pages safe to leave on.
@@ -88,6 +88,15 @@ pub enum FaultSize {
     Huge,
 }
 
+/// How free blocks are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MadeBy {
+    /// Chosen ones where mega.ko is loaded, by the kernel's choice where not.
+    Auto,
+    /// In this way or not at all.
+    Only(Way),
+}
+
 /// How to look at page tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ScannerChoice {
@@ -99,6 +108,8 @@ pub enum ScannerChoice {
     PagemapScan,
     /// Reading /proc/PID/pagemap: no accessed pages.
     Pagemap,
+    /// mega.ko, which also clears accessed bits without side effects.
+    Module,
 }
 
 /// Options that `run` and `manage` share.
@@ -141,6 +152,12 @@ pub struct ManageOptions {
     /// or ingens, with parameters as in demand:reserve=64M,interval=1s; or off
     #[arg(long, value_name = "PLANNER|off", default_value = "demand")]
     pub compact: String,
+
+    /// Who chooses the blocks that are emptied for the stock: chosen (the planner does,
+    /// mega.ko empties them), node (the kernel does), or auto: chosen wherever mega.ko is
+    /// loaded
+    #[arg(long, value_name = "WAY", default_value = "auto", value_parser = parse_stock_way)]
+    pub compact_how: MadeBy,
 
     /// Stop managing after this time
     #[arg(long, value_name = "TIME", value_parser = parse_interval)]
@@ -469,15 +486,28 @@ pub struct FragArgs {
 #[derive(Debug, Args)]
 #[command(
     after_help = "A huge page that the kernel did not give counts as not obtained, whatever the call said. With
-fault, times include zeroing; with hugetlb they do not. On a virtual machine the first touch
+fault, times include zeroing; with hugetlb and kernel they do not. On a virtual machine the first touch
 of memory that the host does not back costs much more than the rest. At least 1 GB and 5% of
 memory always stay available."
 )]
 pub struct HogArgs {
-    /// How to take them: fault (touch 2 MB of MADV_HUGEPAGE memory) or hugetlb (raise
-    /// nr_hugepages by one at a time, and put it back)
+    /// How to take them: fault (touch 2 MB of MADV_HUGEPAGE memory), hugetlb (raise
+    /// nr_hugepages by one at a time, and put it back) or kernel (mega.ko allocates)
     #[arg(long, value_name = "HOW", default_value = "fault")]
     pub how: How,
+
+    /// The same as --how kernel
+    #[arg(long, conflicts_with = "how")]
+    pub kernel: bool,
+
+    /// kernel: chunks of 2^N base pages
+    #[arg(long, value_name = "N", default_value_t = 9, value_parser = parse_order)]
+    pub order: u32,
+
+    /// kernel: how hard each allocation tries, joined by commas: reclaim, kswapd, retry,
+    /// movable, zero; or none. The default is what a huge fault does with defrag=always
+    #[arg(long, value_name = "FLAGS", default_value = "reclaim,movable")]
+    pub flags: ProbeFlags,
 
     /// How many (default: until there are none)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
@@ -501,6 +531,7 @@ pub struct HogArgs {
 #[command(
     after_help = "Planners say how many: mega 200 MB a pass, ingens 100 MB of each fragmented zone, demand (with --watch)
 as many as huge faults asked for. Ways to make them:
+  chosen     mega.ko empties the blocks that the planner ranks highest
   node       the kernel's own compaction, ended once there are enough
   proactive  vm.compaction_proactiveness raised for a moment; kcompactd does it
   pool       nr_hugepages raised step by step, and lowered again
@@ -520,9 +551,10 @@ pub struct CompactArgs {
     #[arg(long, value_name = "PLANNER", default_value = "mega")]
     pub planner: String,
 
-    /// How to make them: node, proactive, pool, offline or collapse
-    #[arg(long, value_name = "WAY", default_value = "node", value_parser = parse_way)]
-    pub how: Way,
+    /// How to make them: auto (chosen if mega.ko is loaded, else node), chosen, node,
+    /// proactive, pool, offline or collapse
+    #[arg(long, value_name = "WAY", default_value = "auto", value_parser = parse_way)]
+    pub how: MadeBy,
 
     /// Time that one pass may take
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_interval)]
@@ -572,12 +604,31 @@ fn parse_keep(text: &str) -> Result<Share, String> {
     Ok(share)
 }
 
-fn parse_way(text: &str) -> Result<Way, String> {
-    let found = Way::STOCK.into_iter().find(|way| way.word() == text);
-    found.ok_or_else(|| {
-        let words: Vec<_> = Way::STOCK.iter().map(|way| way.word()).collect();
-        format!("expected one of {}", words.join(", "))
+fn made_by(text: &str, ways: &[Way]) -> Result<MadeBy, String> {
+    if text == "auto" {
+        return Ok(MadeBy::Auto);
+    }
+    let found = ways.iter().find(|way| way.word() == text);
+    found.map(|way| MadeBy::Only(*way)).ok_or_else(|| {
+        let words: Vec<_> = ways.iter().map(|way| way.word()).collect();
+        format!("expected one of auto, {}", words.join(", "))
     })
+}
+
+fn parse_way(text: &str) -> Result<MadeBy, String> {
+    made_by(text, &Way::ALL)
+}
+
+/// Others change settings, or take what is free.
+fn parse_stock_way(text: &str) -> Result<MadeBy, String> {
+    made_by(text, &[Way::Chosen, Way::Node])
+}
+
+fn parse_order(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(order @ 0..=20) => Ok(order),
+        _ => Err("expected an order: 0 for 4K, 9 for 2M".to_string()),
+    }
 }
 
 fn parse_target(text: &str) -> Result<MapTarget, String> {
@@ -698,7 +749,11 @@ mod tests {
             ["frag", "--hold", "0s"],
             ["hog", "--how", "magic"],
             ["hog", "--count", "0"],
-            ["compact", "--how", "chosen"],
+            ["compact", "--how", "guessed"],
+            ["manage", "--compact-how=pool", "1"],
+            ["hog", "--order", "-1"],
+            ["hog", "--flags", "hard"],
+            ["hog", "--kernel", "--how=fault"],
             ["compact", "--budget", "-1"],
             ["compact", "--time", "0s"],
             ["compact", "--watch=0s", "--json"],

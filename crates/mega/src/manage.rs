@@ -18,7 +18,7 @@ use mega_linux::proc::ProcRoot;
 use mega_linux::process::family::Family;
 use mega_linux::scan::{choose, Preference, Scanner};
 
-use crate::args::{FaultSize, ManageOptions, ScannerChoice};
+use crate::args::{FaultSize, MadeBy, ManageOptions, ScannerChoice};
 use crate::exit::Failure;
 use crate::output::Output;
 
@@ -64,6 +64,7 @@ pub fn scanner_for(choice: ScannerChoice) -> Result<(Box<dyn Scanner>, Vec<Strin
         ScannerChoice::Ebpf => Preference::Only("ebpf"),
         ScannerChoice::PagemapScan => Preference::Only("pagemap_scan"),
         ScannerChoice::Pagemap => Preference::Only("pagemap"),
+        ScannerChoice::Module => Preference::Only("module"),
     };
     choose(preference).context("no way to look at page tables")
 }
@@ -110,7 +111,14 @@ pub fn prepare(options: ManageOptions) -> Result<Ready> {
     }
     let mut actuator = None;
     if stock.is_some() && !options.dry_run {
-        match compact::open(Way::Node, &ProcRoot::default(), STATE_DIR.as_ref()) {
+        let root = ProcRoot::default();
+        let ranks = planner::from_text(&options.compact).map_err(Failure::usage)?;
+        let opened = match options.compact_how {
+            MadeBy::Auto => compact::open_auto(&root, ranks),
+            MadeBy::Only(Way::Chosen) => compact::open_chosen(ranks),
+            MadeBy::Only(way) => compact::open(way, &root, STATE_DIR.as_ref()),
+        };
+        match opened {
             Ok(way) => actuator = Some(way),
             Err(error) => {
                 output.say(&format!("no stock of free blocks is kept: {error}"));

@@ -178,8 +178,13 @@ fn stock(s: &Status) -> String {
     } else {
         "compactions"
     };
+    let chosen: Vec<_> = s.chosen.iter().map(|(word, n)| format!("{n} {word}")).collect();
+    let chosen = match chosen.is_empty() {
+        true => String::new(),
+        false => format!(" (chosen: {})", chosen.join(", ")),
+    };
     format!(
-        "; stock {} blocks made in {} {once}, cpu {}",
+        "; stock {} blocks made in {} {once}{chosen}, cpu {}",
         s.made.0,
         s.compactions,
         show_duration(s.compaction_cpu)
@@ -207,6 +212,7 @@ fn summary_json(s: &Status) -> String {
         "compactions": s.compactions,
         "made_blocks": s.made.0,
         "compaction_cpu_ns": ns(s.compaction_cpu),
+        "chosen_blocks": s.chosen,
     })
     .to_string()
 }

@@ -105,7 +105,7 @@ mod tests {
             stock: large.stock,
             ..Status::default()
         };
-        for (status, width, stock) in [(large, 80, false), (large, 100, true), (small, 80, true)] {
+        for (status, width, stock) in [(large.clone(), 80, false), (large, 100, true), (small, 80, true)] {
             let line = StatusLine::default().line(&status, width);
             assert!(line.len() < width, "{} {line}", line.len());
             assert!(line.contains("scan"), "{line}");

@@ -100,11 +100,15 @@ impl Planner for Demand {
 
     fn plan(&mut self, seen: &Seen<'_>) -> Vec<Choice> {
         let amount = self.amount(seen);
+        self.rank(seen, Blocks(amount))
+    }
+
+    fn rank(&self, seen: &Seen<'_>, most: Blocks) -> Vec<Choice> {
         let p = &self.params;
         let mut making = Making::new(seen.blocks);
-        if amount > 0 {
+        if most > Blocks(0) {
             let (always, sometimes) = zones_of_pass(seen, p.dma32_under);
-            making.take(amount, ranked(seen, &always, p.unflagged_max), Reason::Shortfall);
+            making.take(most.0, ranked(seen, &always, p.unflagged_max), Reason::Shortfall);
             let left = making.left;
             making.take(left, ranked(seen, &sometimes, p.unflagged_max), Reason::Shortfall);
         }

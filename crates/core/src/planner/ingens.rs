@@ -52,6 +52,10 @@ impl Planner for Ingens {
     }
 
     fn plan(&mut self, seen: &Seen<'_>) -> Vec<Choice> {
+        self.rank(seen, Blocks(u64::MAX))
+    }
+
+    fn rank(&self, seen: &Seen<'_>, most: Blocks) -> Vec<Choice> {
         let p = &self.params;
         let mut making = Making::new(seen.blocks);
         for (_, i) in seen.zones.iter().zip(0u8..).filter(|(zone, _)| p.compacts(zone)) {
@@ -59,7 +63,12 @@ impl Planner for Ingens {
                 .blocks
                 .iter()
                 .filter(|b| b.zone == i && can_be_emptied(b, p.unflagged_max));
-            making.take(blocks_for(p.budget), lowest.map(|b| (b, None)), Reason::Lowest);
+            let left = most.0.saturating_sub(making.choices.len() as u64);
+            making.take(
+                blocks_for(p.budget).min(left),
+                lowest.map(|b| (b, None)),
+                Reason::Lowest,
+            );
         }
         making.choices
     }

@@ -48,14 +48,14 @@ impl Planner for Mega {
     }
 
     fn plan(&mut self, seen: &Seen<'_>) -> Vec<Choice> {
+        self.rank(seen, Blocks(blocks_for(self.params.budget)))
+    }
+
+    fn rank(&self, seen: &Seen<'_>, most: Blocks) -> Vec<Choice> {
         let p = &self.params;
         let (always, sometimes) = zones_of_pass(seen, p.dma32_under);
         let mut making = Making::new(seen.blocks);
-        making.take(
-            blocks_for(p.budget),
-            ranked(seen, &always, p.unflagged_max),
-            Reason::CostBenefit,
-        );
+        making.take(most.0, ranked(seen, &always, p.unflagged_max), Reason::CostBenefit);
         let left = making.left;
         making.take(left, ranked(seen, &sometimes, p.unflagged_max), Reason::CostBenefit);
         making.choices

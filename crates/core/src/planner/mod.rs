@@ -94,6 +94,10 @@ pub trait Planner: Send {
     /// Names the blocks to empty, in this order.
     fn plan(&mut self, seen: &Seen<'_>) -> Vec<Choice>;
 
+    /// Names the blocks to empty where it was said before how many ([`Planner::want`]): these many at most, in the order of
+    /// [`Planner::plan`]. Remembers nothing.
+    fn rank(&self, seen: &Seen<'_>, most: Blocks) -> Vec<Choice>;
+
     /// Sets a parameter.
     fn set(&mut self, name: &str, value: &str) -> Result<(), ParamError>;
 

@@ -448,6 +448,7 @@ impl Host for Toy {
             } else {
                 Ended::Through
             },
+            chosen: None,
         };
         self.under_way = Some((self.now.after(self.compacting), done));
         true

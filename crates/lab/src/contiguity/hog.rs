@@ -5,16 +5,19 @@
 //!   a huge page is what the page tables say afterwards; what fell back to a base page was not obtained.
 //! - *hugetlb*: `nr_hugepages` is raised by one at a time. The time is that of the write: allocation alone, with compaction. The
 //!   setting is put back however this ends; after a SIGKILL `mega off` does it.
+//! - *kernel*: mega.ko allocates and times, as khugehog did. All is freed before anybody can look at what is left meanwhile.
 //!
 //! On a virtual machine the first touch of memory that the host does not back costs much more than the rest: compare runs of
 //! the same memory only.
 
+use super::probe::{by_module, ProbeOptions};
 use super::room::{Room, RoomError};
 use super::spectrum::Latencies;
 use super::take::{base_case, by_faults, by_hugetlb, Limits};
 use crate::memory::{MemoryError, HUGE_BYTES};
 use mega_linux::contiguity::{self, Contiguity};
 use mega_linux::knobs::KnobError;
+use mega_linux::module::ModuleError;
 use mega_linux::proc::{vmstat, ProcRoot};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -56,6 +59,9 @@ pub enum HogError {
         /// What it says.
         text: String,
     },
+    /// mega.ko cannot do it.
+    #[error(transparent)]
+    Module(#[from] ModuleError),
     /// The setting is not as it was.
     #[error("{} is not put back: {why}", path.display())]
     NotPutBack {
@@ -81,6 +87,8 @@ pub enum How {
     Fault,
     /// By raising nr_hugepages.
     Hugetlb,
+    /// By mega.ko, inside the kernel.
+    Kernel,
 }
 
 impl How {
@@ -90,6 +98,7 @@ impl How {
         match self {
             Self::Fault => "fault",
             Self::Hugetlb => "hugetlb",
+            Self::Kernel => "kernel",
         }
     }
 }
@@ -104,8 +113,10 @@ impl FromStr for How {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let found = [Self::Fault, Self::Hugetlb].into_iter().find(|how| how.name() == text);
-        found.ok_or_else(|| format!("'{text}' is not a way to take huge pages: fault or hugetlb"))
+        let found = [Self::Fault, Self::Hugetlb, Self::Kernel]
+            .into_iter()
+            .find(|how| how.name() == text);
+        found.ok_or_else(|| format!("'{text}' is not a way to take huge pages: fault, hugetlb or kernel"))
     }
 }
 
@@ -116,6 +127,8 @@ pub struct HogOptions {
     pub how: How,
     /// How many huge pages; `None`: as many as there are.
     pub count: Option<u64>,
+    /// By mega.ko: of which order, and how hard each allocation tries.
+    pub probe: ProbeOptions,
     /// Touch the same amount as base pages afterwards.
     pub base: bool,
     /// Where settings that are changed are remembered: /run/mega, where `mega off` looks.
@@ -127,6 +140,7 @@ impl Default for HogOptions {
         Self {
             how: How::Fault,
             count: None,
+            probe: ProbeOptions::default(),
             base: false,
             state_folder: PathBuf::from("/run/mega"),
         }
@@ -145,6 +159,8 @@ pub enum Stopped {
     Margin,
     /// The user wanted so.
     Asked,
+    /// mega.ko takes no longer than a minute.
+    Time,
 }
 
 impl Stopped {
@@ -156,6 +172,7 @@ impl Stopped {
             Self::NoneLeft => "the kernel gives none any more",
             Self::Margin => "available memory is down to the safety margin",
             Self::Asked => "it was stopped",
+            Self::Time => "it takes a minute at most",
         }
     }
 }
@@ -180,6 +197,8 @@ pub struct HogResult {
     pub how: How,
     /// How it was found out which of them are huge.
     pub checked_by: String,
+    /// What mega.ko was told; none with the other ways.
+    pub probe: Option<ProbeOptions>,
     /// How many were asked for.
     pub wanted: Option<u64>,
     /// Huge pages that were had.
@@ -202,8 +221,8 @@ pub struct HogResult {
     pub base: Option<BaseCase>,
     /// Free memory before.
     pub before: Contiguity,
-    /// With all of them held.
-    pub held: Contiguity,
+    /// With all of them held; none where mega.ko has freed them by then.
+    pub held: Option<Contiguity>,
     /// After all were freed.
     pub after: Contiguity,
 }
@@ -238,38 +257,42 @@ impl Hog {
         held: &mut dyn FnMut(),
     ) -> Result<HogResult, HogError> {
         let room = Room::read(root)?;
+        let probe = (options.how == How::Kernel).then(|| options.probe.clone());
+        let chunk_bytes = probe.as_ref().map_or(HUGE_BYTES as u64, ProbeOptions::chunk_bytes);
         if let Some(count) = options.count {
-            room.admit(super::room::Amount::Bytes(count.saturating_mul(HUGE_BYTES as u64)))?;
+            room.admit(super::room::Amount::Bytes(count.saturating_mul(chunk_bytes)))?;
         }
         let limits = Limits {
             root,
             stop,
             count: options.count.unwrap_or(u64::MAX),
-            most: room.usable_bytes / HUGE_BYTES as u64,
+            most: room.usable_bytes / chunk_bytes,
         };
         let before = contiguity::read(root)?;
         let counted = counters(root);
         let mut taken = match options.how {
             How::Fault => by_faults(&limits)?,
             How::Hugetlb => by_hugetlb(&limits, &options.state_folder)?,
+            How::Kernel => by_module(&limits, &options.probe, room.available_bytes - room.usable_bytes)?,
         };
         let counters_after = counters(root);
         held();
         taken.free()?;
         let obtained = taken.latencies_ns.len() as u64;
         let base = match options.base && taken.stopped != Stopped::Asked {
-            true => base_case(obtained, &limits)?,
+            true => base_case(obtained * chunk_bytes / HUGE_BYTES as u64, &limits)?,
             false => None,
         };
         Ok(HogResult {
             schema: SCHEMA,
             how: options.how,
             checked_by: taken.checked_by,
+            probe,
             wanted: options.count,
             obtained,
             fell_back: taken.fell_back_ns.len() as u64,
             stopped: taken.stopped,
-            share_of_free: (obtained * HUGE_BYTES as u64) as f64 / before.free_bytes.max(1) as f64,
+            share_of_free: (obtained * chunk_bytes) as f64 / before.free_bytes.max(1) as f64,
             latency: Latencies::of(&taken.latencies_ns),
             latencies_ns: taken.latencies_ns,
             fell_back_latency: Latencies::of(&taken.fell_back_ns),
@@ -363,7 +386,22 @@ mod tests {
         // The last digit of a fraction may be another one.
         assert_eq!(read.latency.percentiles, result.latency.percentiles);
         let chunks = |r: &Contiguity| r.zones.iter().map(|zone| zone.free_chunks.clone()).collect::<Vec<_>>();
-        assert_eq!(chunks(&read.held), chunks(&result.held));
+        assert_eq!(chunks(&read.held.unwrap()), chunks(&result.held.unwrap()));
+    }
+
+    #[test]
+    fn without_mega_ko_the_kernel_way_says_so_and_holds_nothing() {
+        if mega_linux::module::Module::open().is_ok() {
+            eprintln!("SKIPPED: mega.ko is loaded");
+            return;
+        }
+        let options = HogOptions {
+            how: How::Kernel,
+            count: Some(1),
+            ..HogOptions::default()
+        };
+        let error = Hog::run(&options, &ProcRoot::default(), &|| false, &mut || ()).unwrap_err();
+        assert!(matches!(error, HogError::Module(_)), "{error}");
     }
 
     #[test]

@@ -207,6 +207,7 @@ mod tests {
             schema: 1,
             how: How::Fault,
             checked_by: "pagemap_scan".to_string(),
+            probe: None,
             wanted: None,
             obtained: huge.len() as u64,
             fell_back: 0,
@@ -222,7 +223,7 @@ mod tests {
                 latencies_ns: ns,
             }),
             before: empty(),
-            held: empty(),
+            held: None,
             after: empty(),
         }
     }

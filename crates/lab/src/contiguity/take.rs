@@ -58,10 +58,12 @@ pub(super) struct Taken {
     pub fell_back_ns: Vec<u64>,
     /// Why no more were taken.
     pub stopped: Stopped,
-    /// Free memory with all of them held.
-    pub held: Contiguity,
-    memory: Option<Mapping>,
-    knobs: Option<Knobs>,
+    /// Free memory with all of them held, where they still are.
+    pub held: Option<Contiguity>,
+    /// What holds them: our memory.
+    pub memory: Option<Mapping>,
+    /// What holds them: a setting.
+    pub knobs: Option<Knobs>,
 }
 
 impl Taken {
@@ -121,7 +123,7 @@ pub(super) fn by_faults(limits: &Limits<'_>) -> Result<Taken, HogError> {
         latencies_ns: had,
         fell_back_ns: not,
         stopped,
-        held: contiguity::read(limits.root)?,
+        held: Some(contiguity::read(limits.root)?),
         memory: Some(area),
         knobs: None,
     })
@@ -167,7 +169,7 @@ pub(super) fn by_hugetlb(limits: &Limits<'_>, state_folder: &Path) -> Result<Tak
         latencies_ns: had,
         fell_back_ns: not,
         stopped,
-        held: contiguity::read(limits.root)?,
+        held: Some(contiguity::read(limits.root)?),
         memory: None,
         knobs: Some(knobs),
     })

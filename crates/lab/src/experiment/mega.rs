@@ -233,13 +233,22 @@ pub(super) const LIST: &[Experiment] = &[
         question: "Who brings contiguous memory back, and what does that cost?",
         source: Some("MEGA (SYSTOR'19), Figure 2"),
         differs: Some("A stock kernel cannot be told which blocks to empty: the planners order as much as in the papers, the kernel chooses"),
-        elsewhere: Some("chosen blocks: the simulator, and the kernel tier"),
+        elsewhere: Some("chosen blocks: with mega.ko, as variant mega:compact=mega:compact-how=chosen; the simulator"),
         full_bytes: 14 * GIB,
         setup: |scale| Setup {
             plan: plan(
                 vec![case("holes", program("holes", scale), Unfragmented)],
                 COMPACTORS,
-                &["free_blocks_mean", "free_blocks", "ops_per_s", "compaction_cpu_ns", "kcompactd_cpu_ns", "pgmigrate_success"],
+                &[
+                    "free_blocks_mean",
+                    "free_blocks",
+                    "made_blocks",
+                    "compaction_moved_pages",
+                    "ops_per_s",
+                    "compaction_cpu_ns",
+                    "kcompactd_cpu_ns",
+                    "pgmigrate_success",
+                ],
             ),
             published: Vec::new(),
             size: Some(format!("paper: 12 of 16 GB for three minutes; here {scale:.2} of the memory")),
@@ -251,7 +260,7 @@ pub(super) const LIST: &[Experiment] = &[
         question: "How many pages does compaction look at and move?",
         source: Some("MEGA (SYSTOR'19), Table 7"),
         differs: Some("All compaction of the run, the kernel's own too, and the kernel chooses the blocks; the paper counts each pass"),
-        elsewhere: Some("chosen blocks: the simulator, and the kernel tier"),
+        elsewhere: Some("chosen blocks: with mega.ko, as variant mega:compact=mega:compact-how=chosen; the simulator"),
         full_bytes: 14 * GIB,
         setup: |scale| Setup {
             plan: plan(

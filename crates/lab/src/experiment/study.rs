@@ -4,7 +4,9 @@ use mega_core::units::Share;
 
 use super::{case, published, Experiment, Setup, GIB};
 use crate::condition::Condition::{Fragmented, Unfragmented};
+use crate::contiguity::How;
 use crate::program::allocation::{Allocation, Before};
+use crate::result::Published;
 use crate::run::{CasePlan, Plan};
 
 const PLACE: &str = "tables of the post";
@@ -15,7 +17,58 @@ fn taken(name: &str, before: Before, fragmented: bool) -> CasePlan {
         true => Fragmented(Share::percent(90)),
         false => Unfragmented,
     };
-    case(name, Box::new(Allocation { before, count: None }), condition)
+    let (count, how) = (None, How::Hugetlb);
+    case(name, Box::new(Allocation { before, count, how }), condition)
+}
+
+/// The same inside the kernel.
+fn probed(name: &str, before: Before) -> CasePlan {
+    let (count, how) = (None, How::Kernel);
+    let condition = Fragmented(Share::percent(90));
+    case(name, Box::new(Allocation { before, count, how }), condition)
+}
+
+const MAIN: &[&str] = &[
+    "alloc_mean_ns",
+    "alloc_p50_ns",
+    "alloc_p95_ns",
+    "alloc_max_ns",
+    "obtained",
+    "obtained_share",
+    "unusable_share",
+];
+
+/// What the post found.
+fn tables() -> Vec<Published> {
+    [
+        published(
+            PLACE,
+            Some("on-demand"),
+            "Linux, on demand",
+            Some("thp-madvise"),
+            &[
+                ("alloc_mean_ns", 1090.0 * US),
+                ("alloc_p50_ns", 1189.0 * US),
+                ("alloc_p95_ns", 1484.0 * US),
+                ("alloc_max_ns", 5701.0 * US),
+                ("obtained", 12_032.0),
+            ],
+        ),
+        published(
+            PLACE,
+            Some("manual"),
+            "Linux, after compact_memory",
+            Some("thp-madvise"),
+            &[
+                ("alloc_mean_ns", 2.7 * US),
+                ("alloc_p50_ns", 2.0 * US),
+                ("alloc_p95_ns", 5.0 * US),
+                ("alloc_max_ns", 69.0 * US),
+                ("obtained", 11_489.0),
+            ],
+        ),
+    ]
+    .concat()
 }
 
 pub(super) const LIST: &[Experiment] = &[Experiment {
@@ -24,7 +77,7 @@ pub(super) const LIST: &[Experiment] = &[Experiment {
     question: "How long does one wait for a huge page when memory is fragmented, and who can spare one that?",
     source: Some("Hugepage allocation latencies (the allocation-latency study), both tables"),
     differs: Some("Pages are taken through nr_hugepages, one write each, not inside the kernel; all free memory instead of 24 of 32 GB"),
-    elsewhere: Some("khugehog in the kernel: the kernel tier"),
+    elsewhere: Some("khugehog in the kernel: allocation-latency-kernel"),
     full_bytes: 16 * GIB,
     setup: |_| Setup {
         plan: Plan {
@@ -39,46 +92,31 @@ pub(super) const LIST: &[Experiment] = &[Experiment {
             ..super::plan(
                 Vec::new(),
                 &["thp-madvise"],
-                &[
-                    "alloc_mean_ns",
-                    "alloc_p50_ns",
-                    "alloc_p95_ns",
-                    "alloc_max_ns",
-                    "obtained",
-                    "obtained_share",
-                    "unusable_share",
-                ],
+                MAIN,
             )
         },
-        published: [
-            published(
-                PLACE,
-                Some("on-demand"),
-                "Linux, on demand",
-                Some("thp-madvise"),
-                &[
-                    ("alloc_mean_ns", 1090.0 * US),
-                    ("alloc_p50_ns", 1189.0 * US),
-                    ("alloc_p95_ns", 1484.0 * US),
-                    ("alloc_max_ns", 5701.0 * US),
-                    ("obtained", 12_032.0),
-                ],
-            ),
-            published(
-                PLACE,
-                Some("manual"),
-                "Linux, after compact_memory",
-                Some("thp-madvise"),
-                &[
-                    ("alloc_mean_ns", 2.7 * US),
-                    ("alloc_p50_ns", 2.0 * US),
-                    ("alloc_p95_ns", 5.0 * US),
-                    ("alloc_max_ns", 69.0 * US),
-                    ("obtained", 11_489.0),
-                ],
-            ),
-        ]
-        .concat(),
+        published: tables(),
+        size: Some("paper: 28 of 32 GB fragmented; here 7/8 of what is available".to_string()),
+    },
+}, Experiment {
+    name: "allocation-latency-kernel",
+    title: "latency of huge page allocation inside the kernel: on demand, and after compaction",
+    question: "What does the kernel itself wait for, without the way into it?",
+    source: Some("Hugepage allocation latencies (the allocation-latency study), both tables"),
+    differs: Some("mega.ko allocates, until a margin of free memory is left (khugehog went on until it failed); all free memory"),
+    elsewhere: None,
+    full_bytes: 16 * GIB,
+    setup: |_| Setup {
+        plan: Plan {
+            cases: vec![
+                probed("on-demand", Before::Nothing),
+                probed("manual", Before::Manual),
+                probed("stock", Before::Stock),
+            ],
+            warm: false,
+            ..super::plan(Vec::new(), &["thp-madvise"], MAIN)
+        },
+        published: tables(),
         size: Some("paper: 28 of 32 GB fragmented; here 7/8 of what is available".to_string()),
     },
 }];

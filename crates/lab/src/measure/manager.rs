@@ -16,8 +16,9 @@ use crate::memory::{die_with_parent_after_exec, pin_process_to_cpu};
 use crate::program::ProgramError;
 use crate::result::{Better, Metric, Unit};
 
-const READY_TIMEOUT: Duration = Duration::from_secs(20);
-const STOP_TIMEOUT: Duration = Duration::from_secs(20);
+/// Long enough for an emulated processor, too (tests/vm/experiments).
+const READY_TIMEOUT: Duration = Duration::from_secs(120);
+const STOP_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A manager that runs. Dropping it ends it; the program goes on.
 #[derive(Debug)]
@@ -47,6 +48,13 @@ pub fn metrics() -> Vec<Metric> {
         Metric::new("demoted", "regions demoted", Unit::Count, Better::Neither),
         Metric::new("stall_ns", "time spent in actions", Unit::Ns, Better::Lower),
         Metric::new("compactions", "compactions for the stock", Unit::Count, Better::Neither),
+        Metric::new("made_blocks", "blocks made for the stock", Unit::Count, Better::Higher),
+        Metric::new(
+            "compaction_moved_pages",
+            "pages moved for the stock",
+            Unit::Count,
+            Better::Lower,
+        ),
         Metric::new(
             "compaction_cpu_ns",
             "processor time of compactions for the stock",
@@ -108,7 +116,7 @@ impl Manager {
                 return Err(manager_error(&format!("it ended with {status}"), manager.last_words()));
             }
             if Instant::now() >= end {
-                return Err(manager_error("it did not begin to manage within 20 s", pid));
+                return Err(manager_error("it did not begin to manage within two minutes", pid));
             }
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -143,7 +151,15 @@ impl Manager {
         let text = std::fs::read_to_string(&self.journal).map_err(|e| manager_error("cannot read its journal", e))?;
         let mut counts = BTreeMap::new();
         let mut count = |name: &str, n: u64| *counts.entry(name.to_string()).or_insert(0) += n;
-        for name in ["promoted", "demoted", "stall_ns", "compactions", "compaction_cpu_ns"] {
+        for name in [
+            "promoted",
+            "demoted",
+            "stall_ns",
+            "compactions",
+            "made_blocks",
+            "compaction_moved_pages",
+            "compaction_cpu_ns",
+        ] {
             count(name, 0);
         }
         for line in text.lines() {
@@ -161,8 +177,16 @@ impl Manager {
                         _ => {}
                     }
                 }
-                Event::Compacted { cpu_ns, .. } => {
+                Event::Compacted {
+                    cpu_ns,
+                    before_blocks,
+                    after_blocks,
+                    moved_pages,
+                    ..
+                } => {
                     count("compactions", 1);
+                    count("made_blocks", after_blocks.saturating_sub(before_blocks));
+                    count("compaction_moved_pages", moved_pages);
                     count("compaction_cpu_ns", cpu_ns);
                 }
                 _ => {}

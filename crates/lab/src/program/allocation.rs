@@ -13,7 +13,7 @@ use mega_linux::proc::ProcRoot;
 
 use super::support::{detail, metric, system, Session};
 use super::{Figures, Launch, Needs, Program, ProgramError, Watch};
-use crate::contiguity::{Hog, HogOptions, HogResult, How};
+use crate::contiguity::{Hog, HogOptions, HogResult, How, ProbeOptions};
 use crate::measure::manager::Manager;
 use crate::measure::pictures;
 use crate::memory::HUGE_BYTES;
@@ -48,6 +48,8 @@ pub struct Allocation {
     pub before: Before,
     /// Huge pages to take; none: until there are none left.
     pub count: Option<u64>,
+    /// How they are taken.
+    pub how: How,
 }
 
 fn refused(doing: &str, why: impl std::fmt::Display) -> ProgramError {
@@ -152,7 +154,12 @@ impl Program for Allocation {
         let count = self
             .count
             .map_or("until none is left".to_string(), |n| format!("{n} of them"));
-        format!("hugetlb pages of 2 MB, one at a time, {count}; {before}")
+        let what = match self.how {
+            How::Kernel => "chunks of 2 MB, allocated by mega.ko",
+            How::Hugetlb => "hugetlb pages of 2 MB, one at a time",
+            How::Fault => "faults in MADV_HUGEPAGE memory",
+        };
+        format!("{what}, {count}; {before}")
     }
 
     fn metrics(&self) -> Vec<Metric> {
@@ -209,8 +216,9 @@ impl Program for Allocation {
         }
         session.phase("take");
         let options = HogOptions {
-            how: How::Hugetlb,
+            how: self.how,
             count: self.count,
+            probe: ProbeOptions::default(),
             base: false,
             state_folder: STATE_FOLDER.into(),
         };

@@ -177,7 +177,7 @@ fn latencies(outcome: &SimOutcome, run: &Run, values: &mut Vec<(&'static str, f6
 }
 
 fn per_pass(outcome: &SimOutcome, values: &mut Vec<(&'static str, f64)>) {
-    let passes = outcome.manager.map_or(0, |status| status.compactions);
+    let passes = outcome.manager.as_ref().map_or(0, |status| status.compactions);
     if passes == 0 {
         return;
     }

@@ -9,6 +9,7 @@ mod lrbhps;
 mod machines;
 mod mega;
 pub mod orderings;
+mod stand_ins;
 mod study;
 pub mod sweep;
 mod tables;

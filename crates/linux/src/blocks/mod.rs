@@ -21,9 +21,13 @@ use mega_core::block::{Block, BlockKind, Hpfn, PageKind, Zone, ZoneKind};
 use mega_core::units::{BasePages, Blocks, BASE_PAGE_BYTES, REGION_PAGES};
 
 use crate::error::Error;
+use crate::module::ModuleError;
 use crate::proc::{buddyinfo, iomem, zoneinfo, ProcRoot};
 
+mod by_module;
 mod flags;
+
+pub use by_module::read_by_module;
 
 /// Bytes of kpageflags that say one block.
 const BLOCK_FLAGS_BYTES: usize = REGION_PAGES as usize * 8;
@@ -130,6 +134,9 @@ pub enum BlocksError {
     /// Another file.
     #[error(transparent)]
     Proc(#[from] Error),
+    /// mega.ko said no.
+    #[error(transparent)]
+    Module(#[from] ModuleError),
 }
 
 /// Reads physical memory. Takes 1 MB and 28 bytes per block read.
@@ -178,6 +185,36 @@ pub fn read(root: &ProcRoot, sampling: Sampling) -> Result<Physical, BlocksError
         holes_known: ram.is_some(),
         took: began.elapsed(),
     })
+}
+
+/// Reads these blocks alone, whatever zone they are in: to see what became of them.
+///
+/// # Errors
+/// As [`read`].
+pub fn look_at(root: &ProcRoot, blocks: &[Hpfn]) -> Result<Vec<Block>, BlocksError> {
+    if blocks.is_empty() {
+        return Ok(Vec::new());
+    }
+    let path = root.proc.join("kpageflags");
+    let file = File::open(&path).map_err(|e| refused(&path, "open", e))?;
+    let look = Look {
+        path: &path,
+        file: &file,
+        zones: &[],
+        ram: None,
+        every: 1,
+    };
+    let mut buffer = vec![0u8; BLOCK_FLAGS_BYTES];
+    let mut seen = Vec::with_capacity(blocks.len());
+    for &hpfn in blocks {
+        let bytes = look.fill(hpfn.0.into(), &mut buffer)?;
+        let words = buffer[..bytes].chunks_exact(8);
+        let flags: Vec<u64> = words
+            .map(|word| u64::from_ne_bytes(word.try_into().expect("eight bytes")))
+            .collect();
+        seen.push(look.block(hpfn, &flags));
+    }
+    Ok(seen)
 }
 
 /// The zones with memory and what is free in each, without a look at any block: well under a millisecond.

@@ -62,8 +62,5 @@ impl Actuator for Collapse {
 }
 
 fn work(ended: Ended) -> Work {
-    Work {
-        ended,
-        helpers_cpu: Duration::ZERO,
-    }
+    Work::unchosen(ended, Duration::ZERO)
 }

@@ -1,4 +1,4 @@
-//! Making free blocks: the ways that a stock kernel has, one file each, behind one trait.
+//! Making free blocks: the ways that a stock kernel has, and mega.ko's, one file each, behind one trait.
 //!
 //! | file | way | what bounds it |
 //! | --- | --- | --- |
@@ -7,13 +7,14 @@
 //! | `pool` | `nr_hugepages` raised step by step, and lowered again | blocks and time |
 //! | `offline` | a block group of memory taken offline and online again | one group, time |
 //! | `collapse` | memory of our own collapsed into huge pages, and freed | blocks and time |
+//! | `chosen` | chosen blocks emptied by mega.ko | blocks and time |
+//! | `auto` | `chosen` where mega.ko is loaded, `node` where not | |
 //! | `lists` | no way of its own: has the processors give their free pages back | |
 //!
 //! What is emptied goes onto the processors' own free lists first. They are given back before, while and after ([`lists`]); what is on them
 //! nevertheless counts towards the amount, and is told apart.
 //!
-//! None of them can be told which blocks to empty; `offline` picks the group in which most of the chosen blocks are. Chosen blocks need
-//! mega.ko, which will be one more [`Actuator`].
+//! Only `chosen` can be told which blocks to empty; `offline` picks the group in which most of the chosen blocks are.
 //!
 //! What an action gained is what the looks before and after it say ([`compact`]), never what a call returned. All settings that a way
 //! changes go through [`Knobs`], so that they are put back after a crash, too.
@@ -23,15 +24,19 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use mega_core::block::Hpfn;
-use mega_core::stock::{Compacted, Ended, Order};
+use mega_core::planner::{self, Planner};
+use mega_core::stock::{Chosen, Compacted, Ended, Order};
 use mega_core::units::{Blocks, Bytes, HUGE_PAGE_BYTES, REGION_PAGES};
 use rustix::io::Errno;
 
+use crate::blocks::BlocksError;
 use crate::error::Error;
 use crate::knobs::{KnobError, Knobs};
 use crate::proc::{buddyinfo, meminfo, vmstat, ProcRoot};
 use crate::sys;
 
+mod auto;
+mod chosen;
 mod collapse;
 mod daemon;
 mod lists;
@@ -143,13 +148,18 @@ pub enum CompactError {
     /// A file of the kernel cannot be read.
     #[error(transparent)]
     File(#[from] Error),
+    /// Blocks cannot be seen.
+    #[error(transparent)]
+    Blocks(#[from] BlocksError),
 }
 
 /// What an actuator has to do, and when it has done enough.
 pub struct Task<'a> {
     root: &'a ProcRoot,
-    /// Blocks to empty, best first; may be empty. Who cannot choose takes no notice of it.
+    /// Blocks to empty, best first. Who cannot choose takes no notice of it; who can chooses by itself where there are none.
     chosen: &'a [Hpfn],
+    /// How many blocks were ordered.
+    asked: Blocks,
     /// Free blocks to have.
     target: Blocks,
     /// Pages on the processors' own lists at the beginning.
@@ -200,12 +210,25 @@ fn moved(counters: &vmstat::Vmstat) -> u64 {
 }
 
 /// What an actuator says of its own work.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Work {
     /// Why it ended.
     pub ended: Ended,
     /// Processor time of processes that it started.
     pub helpers_cpu: Duration,
+    /// What became of the blocks that it was told, or chose, to empty.
+    pub chosen: Option<Chosen>,
+}
+
+impl Work {
+    /// Work of a way that does not choose.
+    fn unchosen(ended: Ended, helpers_cpu: Duration) -> Self {
+        Self {
+            ended,
+            helpers_cpu,
+            chosen: None,
+        }
+    }
 }
 
 /// A way of making free blocks, ready to be used. Whatever it changes it has put back when a call returns.
@@ -227,10 +250,7 @@ pub trait Actuator: Send {
 pub fn open(way: Way, root: &ProcRoot, state_folder: &Path) -> Result<Box<dyn Actuator>, CompactError> {
     let knobs = || Knobs::open(root.clone(), state_folder);
     Ok(match way {
-        Way::Chosen => {
-            let why = "it needs mega.ko, which is not part of this release".to_string();
-            return Err(CompactError::Missing { way, why });
-        }
+        Way::Chosen => Box::new(chosen::Chosen::open(Box::<planner::Mega>::default())?),
         Way::Node => Box::new(node::Node::open(root)?),
         Way::Proactive => Box::new(proactive::Proactive::open(root, knobs()?)?),
         Way::Pool => Box::new(pool::Pool::open(root, knobs()?)?),
@@ -239,13 +259,30 @@ pub fn open(way: Way, root: &ProcRoot, state_folder: &Path) -> Result<Box<dyn Ac
     })
 }
 
+/// Makes mega.ko ready to empty blocks: those of the task, or where it names none those that this planner ranks highest.
+///
+/// # Errors
+/// [`CompactError::Missing`] where it is not loaded.
+pub fn open_chosen(planner: Box<dyn Planner>) -> Result<Box<dyn Actuator>, CompactError> {
+    Ok(Box::new(chosen::Chosen::open(planner)?))
+}
+
+/// Makes ready what empties the blocks that the planner chooses wherever mega.ko is loaded when there is something to do, and has the
+/// kernel choose them (`node`) wherever it is not. It may be loaded and unloaded meanwhile.
+///
+/// # Errors
+/// Neither is possible.
+pub fn open_auto(root: &ProcRoot, planner: Box<dyn Planner>) -> Result<Box<dyn Actuator>, CompactError> {
+    Ok(Box::new(auto::Auto::open(root, planner)?))
+}
+
 /// Whether a way is there and may be used, or why not; nothing is changed.
 ///
 /// # Errors
 /// As [`open`].
 pub fn available(way: Way, root: &ProcRoot) -> Result<(), CompactError> {
     match way {
-        Way::Chosen => open(way, root, Path::new("/")).map(|_| ()),
+        Way::Chosen => chosen::find().map(|_| ()),
         Way::Node => node::Node::open(root).map(|_| ()),
         Way::Proactive => proactive::find(root).map(|_| ()),
         Way::Pool => pool::find(root).map(|_| ()),
@@ -289,15 +326,13 @@ pub fn compact(
         lists_before: lists::pages(root)?,
         moved_before: moved(&counters),
         chosen,
+        asked: order.blocks,
         target: Blocks(before.0.saturating_add(order.blocks.0)),
         deadline,
         stop,
     };
     let work = match task.over(0)? {
-        Some(ended) => Work {
-            ended,
-            helpers_cpu: Duration::ZERO,
-        },
+        Some(ended) => Work::unchosen(ended, Duration::ZERO),
         None => actuator.make(&task)?,
     };
     lists::drain(root, &|| stop() || Instant::now() >= deadline)?;
@@ -318,6 +353,7 @@ pub fn compact(
             took,
             cpu: sys::thread_cpu_time().saturating_sub(own_cpu) + elsewhere,
             ended: work.ended,
+            chosen: work.chosen,
         },
         counters,
     })

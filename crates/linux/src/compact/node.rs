@@ -48,10 +48,7 @@ impl Actuator for Node {
             let written = write::until(Way::Node, &file, "1", write::over(task))?;
             cpu += written.cpu;
             if let Some(ended) = written.ended {
-                return Ok(Work {
-                    ended,
-                    helpers_cpu: cpu,
-                });
+                return Ok(Work::unchosen(ended, cpu));
             }
             written.said.map_err(|errno| CompactError::Failed {
                 way: Way::Node,
@@ -59,9 +56,6 @@ impl Actuator for Node {
                 errno,
             })?;
         }
-        Ok(Work {
-            ended: task.over(0)?.unwrap_or(Ended::Through),
-            helpers_cpu: cpu,
-        })
+        Ok(Work::unchosen(task.over(0)?.unwrap_or(Ended::Through), cpu))
     }
 }

@@ -130,10 +130,7 @@ impl Actuator for Offline {
         let mut cpu = Duration::ZERO;
         for group in self.order(task) {
             if let Some(ended) = task.over(0)? {
-                return Ok(Work {
-                    ended,
-                    helpers_cpu: cpu,
-                });
+                return Ok(Work::unchosen(ended, cpu));
             }
             let Some(state) = self.groups.get(&group).cloned() else {
                 continue;
@@ -142,9 +139,6 @@ impl Actuator for Offline {
             cpu += written.map_or(Duration::ZERO, |written| written.cpu);
             self.next = group.saturating_add(1);
         }
-        Ok(Work {
-            ended: task.over(0)?.unwrap_or(Ended::Through),
-            helpers_cpu: cpu,
-        })
+        Ok(Work::unchosen(task.over(0)?.unwrap_or(Ended::Through), cpu))
     }
 }

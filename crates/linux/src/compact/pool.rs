@@ -88,9 +88,6 @@ impl Actuator for Pool {
         super::check_room(Way::Pool, task)?;
         let ended = self.raise(task);
         super::put_back(&mut self.knobs, Way::Pool)?;
-        Ok(Work {
-            ended: ended?,
-            helpers_cpu: Duration::ZERO,
-        })
+        Ok(Work::unchosen(ended?, Duration::ZERO))
     }
 }

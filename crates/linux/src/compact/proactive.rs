@@ -64,9 +64,6 @@ impl Actuator for Proactive {
         self.knobs.set(&self.path, HIGH)?;
         let ended = Self::wait(task);
         super::put_back(&mut self.knobs, Way::Proactive)?;
-        Ok(Work {
-            ended: ended?,
-            helpers_cpu: Duration::ZERO,
-        })
+        Ok(Work::unchosen(ended?, Duration::ZERO))
     }
 }

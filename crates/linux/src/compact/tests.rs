@@ -19,7 +19,7 @@ fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, ProcRoot) {
 fn what_a_kernel_does_not_have_is_said_in_one_line_of_the_way() {
     let (_folder, root) = tree(&[]);
     for (way, why) in [
-        (Way::Chosen, "chosen: not possible here: it needs mega.ko"),
+        (Way::Chosen, "chosen: not possible here: mega.ko is not loaded"),
         (Way::Node, "node: not possible here: the kernel has no compaction"),
         (Way::Proactive, "proactive: not possible here: "),
         (

@@ -420,7 +420,9 @@ impl Host for LinuxHost {
         let mut refused = BTreeSet::new();
         for (first, count) in managed.aged.to_clear(regions) {
             let began = Instant::now();
-            let result = actuate::age(managed.process.pidfd(), first, count);
+            let pidfd = managed.process.pidfd();
+            let cleared = self.scanner.clear(pidfd, first.address(), count);
+            let result = cleared.unwrap_or_else(|| actuate::age(pidfd, first, count));
             let took = began.elapsed();
             report.took += took;
             let reached = result.unwrap_or(0);

@@ -123,6 +123,7 @@ fn refused(actuator: &dyn Actuator, root: &ProcRoot, order: &Order, error: &Comp
             took: Duration::ZERO,
             cpu: Duration::ZERO,
             ended: Ended::Refused,
+            chosen: None,
         },
         error: Some(error.to_string()),
     }
@@ -161,6 +162,7 @@ mod tests {
             Ok(Work {
                 ended: Ended::Through,
                 helpers_cpu: Duration::from_secs(7),
+                chosen: None,
             })
         }
     }

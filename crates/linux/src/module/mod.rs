@@ -14,8 +14,10 @@ use rustix::io::Errno;
 
 use crate::sys;
 
+mod outcome;
 pub mod uapi;
 
+pub use outcome::Outcome;
 use uapi::{Block, Compact, CompactBlock, Info, Probe, Region, RegionMap};
 
 /// The device's file.
@@ -55,99 +57,10 @@ pub enum ModuleError {
     },
 }
 
-/// What became of a block that was to be emptied.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Outcome {
-    /// Not looked at.
-    Undone,
-    /// Emptied, and given back as a whole.
-    Freed,
-    /// Was free.
-    Already,
-    /// Holds pages of the kernel.
-    Unmovable,
-    /// Holds pages that somebody holds on to.
-    Pinned,
-    /// Tried in vain.
-    Busy,
-    /// In a zone that is left alone.
-    Zone,
-    /// CMA, an atomic reserve, or isolated by another.
-    Type,
-    /// Holds huge pages.
-    Huge,
-    /// Has memory errors.
-    Poisoned,
-    /// No memory there, or not all of it.
-    Absent,
-    /// No room to move its pages to.
-    NoRoom,
-    /// Its turn did not come.
-    Budget,
-    /// A signal came first.
-    Interrupted,
-    /// A number that this program does not know.
-    Unknown,
-}
-
-impl Outcome {
-    /// In the order of their numbers (enum mega_outcome).
-    const ALL: [Self; 14] = [
-        Self::Undone,
-        Self::Freed,
-        Self::Already,
-        Self::Unmovable,
-        Self::Pinned,
-        Self::Busy,
-        Self::Zone,
-        Self::Type,
-        Self::Huge,
-        Self::Poisoned,
-        Self::Absent,
-        Self::NoRoom,
-        Self::Budget,
-        Self::Interrupted,
-    ];
-
-    /// Of the kernel's number.
-    pub fn of(number: u32) -> Self {
-        *Self::ALL.get(number as usize).unwrap_or(&Self::Unknown)
-    }
-
-    /// Its word.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Undone => "undone",
-            Self::Freed => "freed",
-            Self::Already => "already free",
-            Self::Unmovable => "unmovable",
-            Self::Pinned => "pinned",
-            Self::Busy => "busy",
-            Self::Zone => "refused zone",
-            Self::Type => "refused type",
-            Self::Huge => "huge",
-            Self::Poisoned => "poisoned",
-            Self::Absent => "no memory",
-            Self::NoRoom => "no room",
-            Self::Budget => "out of budget",
-            Self::Interrupted => "interrupted",
-            Self::Unknown => "unknown",
-        }
-    }
-}
-
-impl CompactBlock {
-    /// An entry of a list that is to be emptied.
-    pub fn asked(block: u64) -> Self {
-        Self {
-            block,
-            ..Self::default()
-        }
-    }
-
-    /// What became of it.
-    pub fn outcome(&self) -> Outcome {
-        Outcome::of(self.outcome)
+impl ModuleError {
+    /// There is no such device: nothing is wrong, it is just not loaded.
+    pub fn is_absent(&self) -> bool {
+        matches!(self, Self::Absent(_))
     }
 }
 
@@ -232,6 +145,23 @@ impl Module {
     /// What it said of itself.
     pub fn info(&self) -> &Info {
         &self.info
+    }
+
+    /// Which of its requests it answers, by their words.
+    pub fn abilities(&self) -> Vec<&'static str> {
+        const WORDS: [(u64, &str); 4] = [
+            (uapi::CAN_COMPACT, "compact"),
+            (uapi::CAN_BLOCKS, "blocks"),
+            (uapi::CAN_AGE, "age"),
+            (uapi::CAN_PROBE, "probe"),
+        ];
+        let can = |&(flag, word): &(u64, &'static str)| self.can(flag).then_some(word);
+        WORDS.iter().filter_map(can).collect()
+    }
+
+    /// Whether it has this ability (`uapi::CAN_*`).
+    pub fn can(&self, ability: u64) -> bool {
+        self.info.abilities & ability != 0
     }
 
     /// The descriptor.
@@ -391,12 +321,5 @@ mod tests {
         );
         let other = Module::open_at(Path::new("/dev/null")).unwrap_err();
         assert!(matches!(other, ModuleError::Version { found: 0 }), "{other}");
-    }
-
-    #[test]
-    fn each_outcome_has_a_word_of_its_own() {
-        let words: std::collections::BTreeSet<_> = (0..15).map(|number| Outcome::of(number).word()).collect();
-        assert_eq!(words.len(), 15);
-        assert_eq!(Outcome::of(u32::MAX), Outcome::Unknown);
     }
 }

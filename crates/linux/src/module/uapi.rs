@@ -32,6 +32,10 @@ pub const BLOCK_HEAD: u32 = 2;
 pub const BLOCK_WHOLE: u32 = 4;
 pub const BLOCK_TWO_ZONES: u32 = 8;
 
+pub const TYPE_ATOMIC: u8 = 4;
+pub const TYPE_CMA: u8 = 5;
+pub const TYPE_ISOLATED: u8 = 6;
+
 pub const PROBE_RECLAIM: u32 = 1;
 pub const PROBE_KSWAPD: u32 = 2;
 pub const PROBE_RETRY: u32 = 4;

@@ -68,7 +68,8 @@ impl BpfScanner {
                 vma_iterator: Ok(()),
             },
         };
-        selfcheck::tables(&mut scanner)?;
+        let young = scanner.capabilities.young.is_ok();
+        selfcheck::tables("ebpf", &mut scanner, young)?;
         scanner.capabilities.vma_iterator = selfcheck::vmas(&mut scanner);
         Ok(scanner)
     }

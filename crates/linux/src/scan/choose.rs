@@ -1,13 +1,13 @@
 //! Taking the best scanner that works here.
 
-use super::{BpfScanner, PagemapScanScanner, PagemapScanner, ScanError, Scanner};
+use super::{BpfScanner, ModuleScanner, PagemapScanScanner, PagemapScanner, ScanError, Scanner};
 
 /// Which scanner is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Preference<'a> {
     /// The best that works.
     Best,
-    /// This one or none: `ebpf`, `pagemap_scan` or `pagemap`.
+    /// This one or none: `ebpf`, `pagemap_scan`, `pagemap` or `module`.
     Only(&'a str),
 }
 
@@ -22,6 +22,9 @@ const ALL: [(&str, Make); 3] = [
 
 /// The preferred scanner, and why better ones were refused. Takes 0.2 s for the eBPF one.
 pub fn choose(prefer: Preference<'_>) -> Result<(Box<dyn Scanner>, Vec<String>), ScanError> {
+    if prefer == Preference::Only("module") {
+        return Ok((Box::new(ModuleScanner::new()?), Vec::new()));
+    }
     let mut reasons = Vec::new();
     for (name, make) in ALL {
         match prefer {
@@ -35,7 +38,7 @@ pub fn choose(prefer: Preference<'_>) -> Result<(Box<dyn Scanner>, Vec<String>),
     }
     let why = match (prefer, reasons.is_empty()) {
         (Preference::Only(wanted), true) => {
-            format!("there is no scanner {wanted}; there are ebpf, pagemap_scan, pagemap")
+            format!("there is no scanner {wanted}; there are ebpf, pagemap_scan, pagemap, module")
         }
         _ => reasons.join("; "),
     };

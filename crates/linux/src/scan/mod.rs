@@ -3,17 +3,23 @@
 //! Three scanners see the same things at different prices (per GB of base-mapped memory): `ebpf` reads the tables
 //! themselves (0.4 ms, and the only one that sees accessed bits), `pagemap_scan` asks the `PAGEMAP_SCAN` ioctl
 //! (Linux 6.7, 3 ms), `pagemap` reads `/proc/PID/pagemap` (8 ms). [`choose`] takes the best that works here, after it
-//! has compared what it sees of our own memory with what we did to it.
+//! has compared what it sees of our own memory with what we did to it. A fourth, `module`, asks mega.ko where the user wants it: it also
+//! clears accessed bits.
 //!
 //! ```text
 //! choose ─► bpf (object, links, requests) ─► locate (where the kernel keeps its tables), selfcheck
 //!        ─► pagemap_scan ─┐
+//!        ─► by_module ────┤   (mega.ko, and one of the others beside it)
 //!        ─► pagemap ──────┴► maps (VMAs from text), contents (zero pages by process_vm_readv)
 //! ```
 
 use std::io;
 
+use rustix::fd::BorrowedFd;
+use rustix::io::Errno;
+
 mod bpf;
+mod by_module;
 mod choose;
 mod contents;
 mod intf;
@@ -26,6 +32,7 @@ mod raw;
 mod selfcheck;
 
 pub use bpf::{BpfScanner, Capabilities};
+pub use by_module::ModuleScanner;
 pub use choose::{choose, Preference};
 pub use maps::{RawVma, VmaKind};
 pub use pagemap::PagemapScanner;
@@ -198,7 +205,7 @@ impl ScanError {
 ///
 /// A pid is taken as the number that it is: the caller holds a pidfd and checks it after the look.
 pub trait Scanner {
-    /// `ebpf`, `pagemap_scan` or `pagemap`.
+    /// `ebpf`, `pagemap_scan`, `pagemap` or `module`.
     fn name(&self) -> &'static str;
 
     /// Whether `accessed` and `dirty` are ever anything but 0.
@@ -225,6 +232,12 @@ pub trait Scanner {
     /// How many mapped base pages of the region others map too (`/proc/PID/pagemap` bit 56 clear), without those that
     /// are the shared zero page.
     fn fork_shared(&mut self, pid: i32, address: u64) -> Result<u16, ScanError>;
+
+    /// Clears the accessed bits of these many regions from `address` on, where it can do that better than MADV_COLD does: how many of
+    /// them were reached. `None`: it cannot.
+    fn clear(&mut self, _pidfd: BorrowedFd<'_>, _address: u64, _regions: usize) -> Option<Result<usize, Errno>> {
+        None
+    }
 }
 
 /// Ranges must be aligned, in order within themselves, and below the kernel's half.

@@ -15,6 +15,9 @@ const PRESENT: u64 = 1 << 63;
 const SWAPPED: u64 = 1 << 62;
 const EXCLUSIVE: u64 = 1 << 56;
 const FRAME: u64 = (1 << 55) - 1;
+/// Of /proc/kpageflags (include/uapi/linux/kernel-page-flags.h): the first page of a compound one, and a further one.
+const COMPOUND_HEAD: u64 = 1 << 15;
+const COMPOUND_TAIL: u64 = 1 << 16;
 
 /// Regions per read: 256 KB of entries.
 const BATCH: u64 = 64;
@@ -68,10 +71,12 @@ pub(super) fn fork_shared(pid: i32, address: u64, zero: &[u64; 8]) -> Result<u16
 }
 
 /// The scanner that reads `/proc/PID/pagemap`. Whether a region is huge is inferred: 512 frames in a row that begin at
-/// a 2 MB boundary; a huge page that is mapped by base entries looks the same.
+/// a 2 MB boundary and are one compound page. A huge page that is mapped by base entries looks the same. Where /proc/kpageflags cannot be
+/// read, so does one that was full and has been split.
 #[derive(Debug)]
 pub struct PagemapScanner {
     zero_frame: u64,
+    page_flags: Option<File>,
     bytes: Vec<u8>,
 }
 
@@ -92,8 +97,23 @@ impl PagemapScanner {
         }
         Ok(PagemapScanner {
             zero_frame: entry & FRAME,
+            page_flags: File::open("/proc/kpageflags").ok(),
             bytes: Vec::new(),
         })
+    }
+
+    /// Whether the 512 frames from this one on are a single compound page: smaller ones would have a first page in the middle, too. Yes, where it
+    /// cannot be known.
+    fn is_one_page(&self, frame: u64) -> bool {
+        let flags = |frame: u64| {
+            let mut bytes = [0; 8];
+            let read = self.page_flags.as_ref()?.read_exact_at(&mut bytes, frame * 8);
+            read.ok().map(|()| u64::from_ne_bytes(bytes))
+        };
+        match (flags(frame), flags(frame + u64::from(BASE_PAGES / 2))) {
+            (Some(first), Some(middle)) => first & (COMPOUND_HEAD | COMPOUND_TAIL) != 0 && middle & COMPOUND_TAIL != 0,
+            _ => true,
+        }
     }
 
     fn count(&self, address: u64, entries: &Entries) -> RegionScan {
@@ -108,7 +128,8 @@ impl PagemapScanner {
                 r.swapped += 1;
             }
         }
-        if in_a_row == BASE_PAGES && entries[0] & FRAME & u64::from(BASE_PAGES - 1) == 0 {
+        let frame = entries[0] & FRAME;
+        if in_a_row == BASE_PAGES && frame & u64::from(BASE_PAGES - 1) == 0 && self.is_one_page(frame) {
             r.flags.insert(RegionFlags::HUGE);
         }
         r

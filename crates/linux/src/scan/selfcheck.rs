@@ -1,4 +1,4 @@
-//! Before the eBPF scanner is trusted it looks at memory of our own whose state we know.
+//! Before a scanner that reads page tables is trusted it looks at memory of our own whose state we know.
 
 use super::maps::{self, VmaKind};
 use super::raw::Mapping;
@@ -10,21 +10,21 @@ const MADV_COLLAPSE: i32 = 25;
 const TRIES: usize = 5;
 
 /// Compares counts, maps and contents with a known pattern.
-pub(super) fn tables(scanner: &mut BpfScanner) -> Result<(), ScanError> {
+pub(super) fn tables(name: &'static str, scanner: &mut dyn Scanner, young: bool) -> Result<(), ScanError> {
     let mut last = String::new();
     for _ in 0..TRIES {
-        match once(scanner)? {
+        match once(scanner, young)? {
             None => return Ok(()),
             Some(difference) => last = difference,
         }
     }
     Err(ScanError::refused(
-        "ebpf",
+        name,
         format!("it does not see our own memory as it is: {last}"),
     ))
 }
 
-fn once(scanner: &mut BpfScanner) -> Result<Option<String>, ScanError> {
+fn once(scanner: &mut dyn Scanner, young: bool) -> Result<Option<String>, ScanError> {
     let pid = std::process::id() as i32;
     let memory = Mapping::anonymous(5 * REGION_BYTES as usize).map_err(ScanError::io("mapping memory"))?;
     let base = memory.aligned();
@@ -58,7 +58,6 @@ fn once(scanner: &mut BpfScanner) -> Result<Option<String>, ScanError> {
             memory.put(page(2, i) + BASE_BYTES - 8, 1);
         }
     }
-    let young = scanner.capabilities().young.is_ok();
     let range = ScanRange {
         start: base,
         end: base + 4 * REGION_BYTES,

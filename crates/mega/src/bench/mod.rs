@@ -104,7 +104,7 @@ pub fn command(args: &BenchArgs) -> Result<Asked> {
         .file_name()
         .map(|name| name.to_string_lossy().into_owned());
     let main = match args.metric.is_some() {
-        true => ["figure", "elapsed_ns", "peak_rss_bytes", "peak_huge_bytes"].as_slice(),
+        true => ["ops_per_s", "elapsed_ns", "peak_rss_bytes", "peak_huge_bytes"].as_slice(),
         false => ["elapsed_ns", "peak_rss_bytes", "peak_huge_bytes"].as_slice(),
     };
     let variants = ["base", "thp-always", "mega"].map(|name| name.parse::<Variant>());
@@ -354,5 +354,27 @@ impl Lines {
         };
         let start = if self.terminal { "\r\x1b[K" } else { "" };
         eprintln!("{start}{}: {how}", self.begun);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Cli, Command};
+    use clap::Parser;
+
+    #[test]
+    fn what_is_shown_first_of_a_command_is_what_it_measures() {
+        for (metric, first) in [(None, "elapsed_ns"), (Some("--metric=x=(.)"), "ops_per_s")] {
+            let words = ["mega", "bench", "run"].into_iter().chain(metric).chain(["--", "true"]);
+            let Command::Bench(args) = Cli::try_parse_from(words).unwrap().command else {
+                panic!("not bench");
+            };
+            let plan = command(&args).unwrap().plan;
+            assert_eq!(plan.main[0], first);
+            let all = plan.metrics();
+            let is_known = |name: &String| all.iter().any(|metric| metric.name == *name);
+            assert!(plan.main.iter().all(is_known), "{:?}", plan.main);
+        }
     }
 }

@@ -9,14 +9,15 @@ use anyhow::{Context, Result};
 use mega_core::planner::{self, Choice, Planner, Seen};
 use mega_core::stock::{Ended, Order, Stock};
 use mega_core::units::{show_duration, Blocks, Bytes, Time, HUGE_PAGE_BYTES};
-use mega_linux::blocks::{self, Sampling};
-use mega_linux::compact::{available, compact, open, Actuator, Report, Way};
+use mega_linux::blocks::{self, BlocksError, Sampling};
+use mega_linux::compact::{available, compact, open, open_chosen, Actuator, Report, Way};
 use mega_linux::contiguity::{self, Contiguity};
+use mega_linux::module::Module;
 use mega_linux::proc::{buddyinfo, meminfo, vmstat, ProcRoot};
 use mega_linux::sys;
 use serde_json::json;
 
-use crate::args::CompactArgs;
+use crate::args::{CompactArgs, MadeBy};
 use crate::children::stop_on_signals;
 use crate::contiguity::{brief, stopped};
 use crate::exit::{tell, Failure};
@@ -37,12 +38,20 @@ pub fn run(args: &CompactArgs) -> Result<()> {
     }
     let stop = stop_on_signals()?;
     let root = ProcRoot::default();
+    let how = match args.how {
+        MadeBy::Only(way) => way,
+        MadeBy::Auto if available(Way::Chosen, &root).is_ok() => Way::Chosen,
+        MadeBy::Auto => Way::Node,
+    };
     let mut actuator = None;
     if args.dry_run {
-        available(args.how, &root)?;
+        available(how, &root)?;
     } else {
-        let way = open(args.how, &root, STATE_DIR.as_ref())?;
-        if args.how != Way::Node && args.how != Way::Collapse {
+        let way = match how {
+            Way::Chosen => open_chosen(planner::from_text(&args.planner).map_err(Failure::usage)?)?,
+            how => open(how, &root, STATE_DIR.as_ref())?,
+        };
+        if !matches!(how, Way::Chosen | Way::Node | Way::Collapse) {
             // What one that was killed left behind is put back first.
             let left = open_knobs()?
                 .recover()
@@ -53,7 +62,7 @@ pub fn run(args: &CompactArgs) -> Result<()> {
         }
         actuator = Some(way);
     }
-    let compactor = Compactor { args, root, stop };
+    let compactor = Compactor { args, how, root, stop };
     match args.watch {
         None => compactor.once(planner.as_mut(), actuator),
         Some(_) => compactor.watch(planner, actuator),
@@ -62,6 +71,7 @@ pub fn run(args: &CompactArgs) -> Result<()> {
 
 struct Compactor<'a> {
     args: &'a CompactArgs,
+    how: Way,
     root: ProcRoot,
     stop: OwnedFd,
 }
@@ -113,7 +123,7 @@ impl Compactor<'_> {
                 None => self.say_plan(name, &plan)?,
                 Some(_) if pass.held => self.say_held(name, &before)?,
                 Some(actuator) => {
-                    if self.args.how == Way::Offline {
+                    if self.how == Way::Offline {
                         plan.choices =
                             self.choices(planner::from_text(&self.args.planner).map_err(Failure::usage)?.as_mut());
                     }
@@ -153,6 +163,19 @@ impl Compactor<'_> {
     }
 
     fn choices(&self, planner: &mut dyn Planner) -> Option<Vec<Choice>> {
+        if self.how == Way::Chosen {
+            if let Ok((blocks, zones)) = Module::open()
+                .map_err(BlocksError::from)
+                .and_then(|module| blocks::read_by_module(&self.root, &module))
+            {
+                return Some(planner.plan(&Seen {
+                    blocks: &blocks,
+                    zones: &zones,
+                    total: self.total().ok()?,
+                    asked: Blocks(0),
+                }));
+            }
+        }
         match blocks::read(&self.root, Sampling::Auto) {
             Ok(seen) if seen.every == 1 => Some(planner.plan(&Seen {
                 blocks: &seen.blocks,
@@ -202,6 +225,8 @@ impl Compactor<'_> {
                 "moved_pages": done.moved_pages,
                 "took_ns": ns(done.took),
                 "cpu_ns": ns(done.cpu),
+                "outcomes": done.chosen.as_ref().map(|chosen| &chosen.outcomes),
+                "seen_free_blocks": done.chosen.as_ref().map(|chosen| chosen.seen_free.0),
                 "counters": report.counters,
                 "before": before,
                 "after": after,
@@ -227,6 +252,11 @@ impl Compactor<'_> {
             describe(done.ended)
         );
         writeln!(out, "{}", crate::text::wrapped("made    ", &what))?;
+        if let Some(chosen) = &done.chosen {
+            let each: Vec<_> = chosen.outcomes.iter().map(|(word, n)| format!("{n} {word}")).collect();
+            let what = format!("{}; {} seen free right afterwards", each.join(", "), chosen.seen_free.0);
+            writeln!(out, "{}", crate::text::wrapped("chosen  ", &what))?;
+        }
         Ok(())
     }
 
@@ -242,7 +272,7 @@ impl Compactor<'_> {
                 "kind": "compact",
                 "dry_run": true,
                 "planner": planner,
-                "way": self.args.how.word(),
+                "way": self.how.word(),
                 "asked_blocks": plan.blocks.0,
                 "moved_pages": moves,
                 "choices": plan.choices,
@@ -252,8 +282,10 @@ impl Compactor<'_> {
         }
         let size = Bytes(plan.blocks.0.saturating_mul(HUGE_PAGE_BYTES));
         let moved = moves.map_or(String::new(), |pages| format!(", {} to move", Bytes(pages * 4096)));
-        let which = match (plan.choices.as_deref(), self.args.how) {
-            (Some([first, .., last]), Way::Offline) => format!("; from {} (best) to {}", first.hpfn, last.hpfn),
+        let which = match (plan.choices.as_deref(), self.how) {
+            (Some([first, .., last]), Way::Offline | Way::Chosen) => {
+                format!("; from {} (best) to {}", first.hpfn, last.hpfn)
+            }
             _ => "; which, the kernel says".to_string(),
         };
         writeln!(

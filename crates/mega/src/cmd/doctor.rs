@@ -5,6 +5,7 @@ use std::io::Write;
 use anyhow::Result;
 use mega_linux::capabilities::{examine, Finding, Status};
 use mega_linux::compact::{available, Way};
+use mega_linux::module::{uapi, Module};
 use mega_linux::proc::ProcRoot;
 use serde_json::json;
 
@@ -91,6 +92,12 @@ fn capabilities(findings: &[Finding]) -> Vec<Capability> {
             .to_string()
     };
     let (ways, none) = ways();
+    let module = Module::open();
+    let by_module = |how: &str| match &module {
+        Ok(_) => how.to_string(),
+        Err(error) if error.is_absent() => "needs mega.ko, which is not loaded".to_string(),
+        Err(error) => error.to_string(),
+    };
     let no_faults = "needs the reservation kernel or the simulator, not part of this release";
     vec![
         Capability {
@@ -101,7 +108,11 @@ fn capabilities(findings: &[Finding]) -> Vec<Capability> {
         Capability {
             what: "see accessed pages (utilization)",
             works: accessed,
-            why: if accessed { how } else { "only the eBPF walk can".into() },
+            why: if accessed {
+                how
+            } else {
+                "only the eBPF walk and mega.ko can".into()
+            },
         },
         Capability {
             what: "promote",
@@ -120,9 +131,18 @@ fn capabilities(findings: &[Finding]) -> Vec<Capability> {
         },
         Capability {
             what: "compact chosen blocks",
-            works: available(Way::Chosen, &ProcRoot::default()).is_ok(),
-            why: available(Way::Chosen, &ProcRoot::default())
-                .map_or_else(|error| error.to_string(), |()| String::new()),
+            works: module.as_ref().is_ok_and(|module| module.can(uapi::CAN_COMPACT)),
+            why: by_module("mega run, mega manage and mega compact do where --compact-how or --how is auto"),
+        },
+        Capability {
+            what: "clear accessed bits without side effects",
+            works: module.as_ref().is_ok_and(|module| module.can(uapi::CAN_AGE)),
+            why: by_module("with --scanner module"),
+        },
+        Capability {
+            what: "time allocations inside the kernel",
+            works: module.as_ref().is_ok_and(|module| module.can(uapi::CAN_PROBE)),
+            why: by_module("mega hog --kernel"),
         },
         Capability {
             what: "decide at fault time (reservations)",

@@ -4,9 +4,9 @@ use std::io::Write;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use mega_core::units::show_duration;
+use mega_core::units::{show_duration, Bytes};
 use mega_lab::contiguity::room::go_first;
-use mega_lab::contiguity::{picture, Bin, Hog, HogOptions, HogResult, How, Latencies};
+use mega_lab::contiguity::{picture, Bin, Hog, HogOptions, HogResult, How, Latencies, ProbeOptions};
 use mega_linux::proc::ProcRoot;
 use mega_linux::thp::{self, Mode};
 
@@ -24,8 +24,12 @@ pub fn run(args: &HogArgs) -> Result<()> {
     let stop = stop_on_signals()?;
     go_first().context("cannot offer itself to the out-of-memory killer first")?;
     let options = HogOptions {
-        how: args.how,
+        how: if args.kernel { How::Kernel } else { args.how },
         count: args.count,
+        probe: ProbeOptions {
+            order: args.order,
+            flags: args.flags,
+        },
         base: args.base,
         state_folder: STATE_DIR.into(),
     };
@@ -68,15 +72,22 @@ fn time(ns: u64) -> String {
 }
 
 fn report(r: &HogResult) -> String {
+    let what = match &r.probe {
+        Some(probe) => format!(
+            "{} chunks of {} by the kernel, flags {}",
+            r.obtained,
+            Bytes(probe.chunk_bytes()),
+            probe.flags
+        ),
+        None => format!("{} huge pages by {}", r.obtained, r.how),
+    };
     let mut text = format!(
-        "{} huge pages by {} ({} of the memory that was free), {} not given;\nended because {}\n",
-        r.obtained,
-        r.how,
+        "{what} ({} of the memory that was free), {} not given;\nended because {}\n",
         percent(r.share_of_free),
         r.fell_back,
         r.stopped.describe()
     );
-    text += &figures("huge page", &r.latency);
+    text += &figures(if r.probe.is_some() { "chunk" } else { "huge page" }, &r.latency);
     if r.fell_back > 0 {
         text += &figures("not given", &r.fell_back_latency);
     }
@@ -93,7 +104,10 @@ fn report(r: &HogResult) -> String {
         text += &crate::text::wrapped("compaction: ", &compaction.join(", "));
         text += "\n";
     }
-    text + &table(&[("before", &r.before), ("with all held", &r.held), ("after", &r.after)])
+    let mut states = vec![("before", &r.before)];
+    states.extend(r.held.as_ref().map(|held| ("with all held", held)));
+    states.push(("after", &r.after));
+    text + &table(&states)
 }
 
 fn figures(what: &str, l: &Latencies) -> String {

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::support::{Workload, MEGA};
-use crate::tool::{done_on, found, mega, ready, settings, state_files, Ended, Manager, Program, STATE};
+use crate::support::{wait_until, Workload, MEGA};
+use crate::tool::{done_on, found, mega, ready, settings, state_files, Ended, Manager, Program, FAST, LONG, STATE};
 
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = LONG;
 
 /// Refused with this status by one line of ours that has all of these words.
 #[track_caller]
@@ -585,7 +585,7 @@ fn where_ebpf_is_refused_it_is_said_once_and_something_else_is_used() {
         let (mut program, _) = Workload::start(&["kinds", "--regions", "8"]);
         let pid = program.pid.to_string();
         let journal = folder.path().join("journal");
-        let run = |policy: &[&str]| {
+        let run = |policy: &[&str], duration: &str| {
             let journal = journal.to_str().unwrap();
             let fixed = [
                 "manage",
@@ -594,38 +594,62 @@ fn where_ebpf_is_refused_it_is_said_once_and_something_else_is_used() {
                 "--interval",
                 "200ms",
                 "--duration",
-                "3s",
+                duration,
                 "--free-blocks",
                 "0",
+                "--stall-budget",
+                "50%",
+                "--cpu-budget",
+                "100%",
             ];
             let args: Vec<&str> = fixed.iter().chain(policy).copied().chain([&*pid]).collect();
-            let ended = with_prefix(&without, &copy, &args);
+            with_prefix(&without, &copy, &args)
+        };
+        let first = run(&["--policy", "mega"], "3s");
+        if first.stderr.contains("needs Linux 6.7") {
+            // Who may not load BPF may not see frame numbers either, and there is no third way before 6.7.
+            one_line(&first, 1, &["ebpf", "frame numbers are hidden (needs CAP_SYS_ADMIN)"]);
+            eprintln!(
+                "EXPECTED: no scanner without CAP_SYS_ADMIN: {}",
+                first.stderr.trim_end()
+            );
+            return;
+        }
+        let good = |ended: &Ended| {
             assert_eq!(ended.code(), 0, "{}", ended.stderr);
             assert!(
                 ended.stderr.lines().all(|line| line.starts_with("mega: ")),
                 "{}",
                 ended.stderr
             );
-            ended
+            assert_eq!(ended.stderr.matches("using pagemap").count(), 1, "{}", ended.stderr);
         };
-        let ended = run(&["--policy", "mega"]);
-        assert_eq!(ended.stderr.matches("using pagemap").count(), 1, "{}", ended.stderr);
-        says(&ended, &["ebpf", "cannot see which pages are accessed: policy 'mega'"]);
-        let ended = run(&[
+        good(&first);
+        says(&first, &["ebpf", "cannot see which pages are accessed: policy 'mega'"]);
+        let khugepaged = [
             "--policy",
             "khugepaged",
             "--set",
             "scan_sleep_s=1",
             "--set",
             "pages_to_scan=100000000",
-        ]);
-        assert_eq!(ended.stderr.matches("using pagemap").count(), 1, "{}", ended.stderr);
-        assert!(
-            !ended.stderr.contains("cannot see which pages"),
-            "this policy does not ask for it: {}",
-            ended.stderr
-        );
-        assert!(done_on(&crate::support::read_journal(&journal), program.pid as u32) > 8);
+        ];
+        let mut done = 0;
+        // Longer where the processor is slow: one promotion takes an emulated one as long as a scan.
+        for duration in ["3s", "25s"] {
+            let ended = run(&khugepaged, duration);
+            good(&ended);
+            assert!(
+                !ended.stderr.contains("cannot see which pages"),
+                "this policy does not ask for it: {}",
+                ended.stderr
+            );
+            done += done_on(&crate::support::read_journal(&journal), program.pid as u32);
+            if done > 8 {
+                break;
+            }
+        }
+        assert!(done > 8, "{done}");
         program.check();
         let ended = with_prefix(&without, &copy, &["manage", "--scanner", "ebpf", &pid]);
         one_line(&ended, 1, &["ebpf"]);
@@ -639,23 +663,25 @@ fn without_ebpf_promoting_and_demoting_work() {
         for scanner in ["pagemap", "pagemap_scan", "pagemap-scan", "ebpf"] {
             let (mut program, _) = Workload::start(&["kinds", "--regions", "8"]);
             let pid = program.pid.to_string();
-            let mut done = Vec::new();
             for policy in [&["khugepaged", "--set", "pages_to_scan=100000000"][..], &["base"]] {
-                let fixed = [
-                    "--scanner",
-                    scanner,
-                    "--interval",
-                    "200ms",
-                    "--duration",
-                    "4s",
-                    "--free-blocks",
-                    "0",
-                    "--policy",
-                ];
-                let args: Vec<&str> = fixed.iter().chain(policy).copied().chain([&*pid]).collect();
-                let managed = Manager::start("manage", &args).wait(SOON);
+                // FAST has a budget for slow processors: within the default one an emulated one promotes a region in some seconds.
+                let how = ["--scanner", scanner, "--policy"];
+                let args: Vec<&str> = FAST.iter().chain(&how).chain(policy).copied().chain([&*pid]).collect();
+                let mut manager = Manager::start("manage", &args);
+                let enough = |manager: &Manager| done_on(&manager.lines(), program.pid as u32) >= 16;
+                let mut ended = false;
+                let did = wait_until(SOON, || {
+                    ended = !manager.program.is_running();
+                    ended || enough(&manager)
+                });
+                let managed = if ended { manager.wait(SOON) } else { manager.stop() };
                 if managed.ended.code() == 2 && scanner.contains('_') {
                     // The other spelling is the option's.
+                    continue;
+                }
+                if managed.ended.code() == 1 && managed.ended.stderr.contains("needs Linux 6.7") {
+                    one_line(&managed.ended, 1, &["PAGEMAP_SCAN"]);
+                    eprintln!("EXPECTED: {}", managed.ended.stderr.trim_end());
                     continue;
                 }
                 assert_eq!(
@@ -663,10 +689,14 @@ fn without_ebpf_promoting_and_demoting_work() {
                     (0, ""),
                     "{scanner}"
                 );
-                done.push(done_on(&managed.lines, program.pid as u32));
+                let done = done_on(&managed.lines, program.pid as u32);
+                assert!(
+                    did && done >= 16,
+                    "{scanner}, {policy:?}: {done}; {:?}",
+                    managed.lines.last()
+                );
                 program.check();
             }
-            assert!(done.iter().all(|count| *count >= 16), "{scanner}: {done:?}");
             assert!(program.quit().success());
         }
     });

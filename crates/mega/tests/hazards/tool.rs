@@ -17,6 +17,9 @@ use crate::support::{alone, can_run, read_journal, wait_until, MEGA};
 /// Where managers keep what they changed and whom they manage.
 pub const STATE: &str = "/run/mega";
 
+/// The longest that anything takes that comes soon: an emulated processor (tests/vm/live) is a fiftieth of a real one.
+pub const LONG: Duration = Duration::from_secs(90);
+
 /// Options of a manager that does as much as it can, as soon as it can.
 pub const FAST: &[&str] = &[
     "--interval",
@@ -151,7 +154,7 @@ impl Drop for Program {
 
 /// `mega ARGS` to its end.
 pub fn mega(args: &[&str]) -> Ended {
-    Program::mega(args).wait(Duration::from_secs(60))
+    Program::mega(args).wait(LONG)
 }
 
 /// A program's figures while it lives.
@@ -212,7 +215,7 @@ impl Manager {
 
     /// Waits until it manages this process; panics when it does not come to that.
     pub fn wait_found(&mut self, pid: u32) {
-        let found = wait_until(Duration::from_secs(15), || found(&self.lines()).contains_key(&pid));
+        let found = wait_until(LONG, || found(&self.lines()).contains_key(&pid));
         assert!(found, "process {pid} is not managed; stderr: {}", self.program.stderr());
     }
 
@@ -228,7 +231,7 @@ impl Manager {
     /// Asks it to stop, and waits.
     pub fn stop(self) -> Managed {
         self.program.signal(Signal::TERM);
-        self.wait(Duration::from_secs(20))
+        self.wait(LONG)
     }
 }
 
@@ -276,6 +279,20 @@ pub fn settings() -> BTreeMap<PathBuf, String> {
     let mut all = BTreeMap::new();
     walk(Path::new("/sys/kernel/mm/transparent_hugepage"), &mut all);
     all
+}
+
+/// Whether the kernel has settings of what a fault maps, `--fault-size`: Linux 6.8 and later.
+pub fn has_fault_sizes() -> bool {
+    let has = Path::new("/sys/kernel/mm/transparent_hugepage/hugepages-64kB").exists();
+    static SAID: std::sync::Once = std::sync::Once::new();
+    if !has {
+        SAID.call_once(|| {
+            eprintln!(
+                "EXPECTED: no setting is changed: hugepages-64kB, for --fault-size, is not there before Linux 6.8"
+            )
+        });
+    }
+    has
 }
 
 /// State files that managers have now, but for the lock.

@@ -2,9 +2,16 @@
 
 use std::time::Duration;
 
-use crate::support::{addresses, alone, can_run, huge_among, rss_bytes, Manager, Workload};
+use mega_linux::capabilities::split_frees;
+use mega_linux::proc::ProcRoot;
+
+use crate::support::{addresses, alone, can_run, huge_among, rss_bytes, slow, wait_until, Manager, Workload};
 
 const REGIONS: usize = 64;
+/// Scans before anything is looked at.
+const SCANS: usize = 18;
+/// The longest that a machine may take for them and what follows of them.
+const SOON: Duration = Duration::from_secs(240);
 
 /// The four kinds under policy `mega`: promoted, left alone, left alone, and given back.
 fn four_kinds(vmas: usize, fork: bool) {
@@ -21,7 +28,13 @@ fn four_kinds(vmas: usize, fork: bool) {
     let before = rss_bytes(pid);
     assert_eq!(huge_among(pid, &of("huge-waste")), REGIONS);
 
-    let manager = Manager::start(&["--interval", "1s", &pid.to_string()]);
+    let pid_text = pid.to_string();
+    let mut args = vec!["--interval", "1s", &pid_text];
+    if slow() > 1 {
+        // A promotion of milliseconds takes ten times as long there, and 1 % of the time is soon used up.
+        args.push("--stall-budget=20%");
+    }
+    let manager = Manager::start(&args);
     if fork {
         std::thread::sleep(Duration::from_secs(3));
         workload.send("fork 8");
@@ -30,15 +43,19 @@ fn four_kinds(vmas: usize, fork: bool) {
         let exited = workload.wait_event("child-exited", Duration::from_secs(60));
         assert_eq!(exited["ok"], true, "{exited}");
     }
-    std::thread::sleep(Duration::from_secs(20));
+    // Scans, not seconds: a slow machine's manager scans less often, to stay within its budget. The history of ten has to fill; what is to stay
+    // as it is has the rest to be taken for something else.
+    let frees = split_frees(&ProcRoot::default());
+    let settled = wait_until(SOON * slow() as u32, || {
+        manager.scans_so_far() >= SCANS && (!frees || huge_among(pid, &of("huge-waste")) == 0) && {
+            let hot = huge_among(pid, &of("full-hot"));
+            hot * 100 >= REGIONS * 99
+        }
+    });
     workload.check();
     let managed = manager.stop();
     assert!(managed.status.success());
-    assert!(
-        managed.scans() >= 12,
-        "the history of ten scans must fill: {}",
-        managed.scans()
-    );
+    assert!(settled, "after {} scans: {}", managed.scans(), managed.summary);
 
     let hot = huge_among(pid, &of("full-hot"));
     assert!(
@@ -48,17 +65,20 @@ fn four_kinds(vmas: usize, fork: bool) {
     );
     assert_eq!(huge_among(pid, &of("full-cold")), 0, "cold regions were promoted");
     assert_eq!(huge_among(pid, &of("tenth-hot")), 0, "sparse regions were promoted");
-    assert_eq!(
-        huge_among(pid, &of("huge-waste")),
-        0,
-        "wasteful huge pages were not demoted"
-    );
-    let given_back = before.saturating_sub(rss_bytes(pid));
-    let waste = REGIONS as u64 * 502 * 4096;
-    assert!(
-        given_back * 100 >= waste * 99,
-        "{given_back} of {waste} wasted bytes came back"
-    );
+    let wasteful = huge_among(pid, &of("huge-waste"));
+    if frees {
+        assert_eq!(wasteful, 0, "wasteful huge pages were not demoted");
+        let given_back = before.saturating_sub(rss_bytes(pid));
+        let waste = REGIONS as u64 * 502 * 4096;
+        assert!(
+            given_back * 100 >= waste * 99,
+            "{given_back} of {waste} wasted bytes came back"
+        );
+    } else {
+        // So it is not done for the waste.
+        assert_eq!(wasteful, REGIONS);
+        eprintln!("EXPECTED: this kernel splits without freeing (before 6.12), so wasteful huge pages are left");
+    }
     workload.check();
     assert!(workload.quit().success());
 }

@@ -26,6 +26,13 @@ pub fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// How many times slower than a machine of its own this one is: `MEGA_SLOW`, which tests/vm/live sets where a processor is emulated.
+pub fn slow() -> u64 {
+    std::env::var("MEGA_SLOW").map_or(1, |text| {
+        text.parse().unwrap_or_else(|e| panic!("MEGA_SLOW={text}: {e}"))
+    })
+}
+
 /// Whether a test has what it needs; says why not.
 pub fn can_run(mib: u64) -> bool {
     if !rustix::process::geteuid().is_root() {
@@ -210,15 +217,23 @@ impl Manager {
         self.child.id() as i32
     }
 
-    /// Regions promoted and demoted so far, as its journal has it (which may be a second late).
-    pub fn done_so_far(&self) -> (usize, usize) {
+    /// Its journal so far, which may be a second late.
+    fn lines_so_far(&self) -> Vec<Line> {
         let text = std::fs::read_to_string(&self.journal).unwrap_or_default();
         let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
-        let done = |kind| {
-            let lines = whole.lines().filter_map(|line| Line::parse(line).ok());
-            lines.filter(|line| is_done(&line.event, kind)).count()
-        };
+        whole.lines().filter_map(|line| Line::parse(line).ok()).collect()
+    }
+
+    /// Regions promoted and demoted so far.
+    pub fn done_so_far(&self) -> (usize, usize) {
+        let lines = self.lines_so_far();
+        let done = |kind| lines.iter().filter(|line| is_done(&line.event, kind)).count();
         (done(Kind::Promote), done(Kind::Demote))
+    }
+
+    /// Scans made so far.
+    pub fn scans_so_far(&self) -> usize {
+        scans(&self.lines_so_far())
     }
 
     /// Asks it to stop, waits, and reads what it left.
@@ -257,6 +272,13 @@ fn is_done(event: &Event, kind: Kind) -> bool {
     matches!(event, Event::Outcome { action, outcome: Outcome::Done, .. } if *action == kind)
 }
 
+fn scans(lines: &[Line]) -> usize {
+    lines
+        .iter()
+        .filter(|line| matches!(line.event, Event::Scanned { .. }))
+        .count()
+}
+
 /// A journal's lines.
 pub fn read_journal(path: &Path) -> Vec<Line> {
     let text = std::fs::read_to_string(path).unwrap_or_default();
@@ -268,10 +290,7 @@ pub fn read_journal(path: &Path) -> Vec<Line> {
 impl Managed {
     /// Scans that were made.
     pub fn scans(&self) -> usize {
-        self.lines
-            .iter()
-            .filter(|line| matches!(line.event, Event::Scanned { .. }))
-            .count()
+        scans(&self.lines)
     }
 }
 

@@ -13,7 +13,7 @@ impl Machine {
             return Ok(());
         };
         let Some(from) = pte.frame() else {
-            self.flush_page(id, page);
+            self.flush_pages(id, page, 1);
             return self.populate(id, page, true);
         };
         let Some(Owner::Shared(key)) = self.physical.owner(from) else {
@@ -41,7 +41,7 @@ impl Machine {
         self.count(|counters| counters.cow += 1);
         self.leave_shared(key, (id, page), from);
         self.install(id, page, Pte::of(frame, true));
-        self.flush_page(id, page);
+        self.flush_pages(id, page, 1);
         Ok(())
     }
 

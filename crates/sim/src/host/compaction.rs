@@ -106,6 +106,7 @@ impl<D: Drive> SimHost<D> {
             took: Duration::from_nanos(took),
             cpu: Duration::from_nanos(took),
             ended,
+            chosen: None,
         };
         self.under_way = Some((self.now_ns + took, done));
         true

@@ -19,6 +19,24 @@ impl Machine {
         Ok(taken)
     }
 
+    /// Puts so many base pages into the page cache, as reading a file does, dropping what is oldest there where memory is short. The caller is billed for
+    /// what it takes to find memory; reading is its own affair.
+    ///
+    /// # Errors
+    /// When there is no such process, or no memory even so.
+    pub fn fill_cache(&mut self, id: SpaceId, pages: u64) -> Result<(), MachineError> {
+        self.enter(id)?;
+        let mut left = pages;
+        while left > 0 && self.frame(Owner::Cache, false).is_some() {
+            left -= 1;
+        }
+        self.leave(id);
+        if left > 0 {
+            return Err(MachineError::NoMemory);
+        }
+        Ok(())
+    }
+
     /// Compacts all memory once, as a write to `/proc/sys/vm/compact_memory` does. The caller waits for it.
     ///
     /// # Errors
@@ -85,5 +103,29 @@ mod tests {
         assert_eq!(results.operations, 3);
         let (mut machine, _) = fragmented();
         assert!(Memory::take_block(&mut machine).unwrap());
+    }
+
+    #[test]
+    fn files_read_fill_what_is_free_and_make_room_for_themselves() {
+        let mut machine = Machine::new(&Config::of_bytes(64 << 20), Box::<BaseFault>::default());
+        let id = machine.spawn("reader").unwrap();
+        machine.run_as(id);
+        Memory::read_file(&mut machine, 2 * (64 << 20) / 4096).unwrap();
+        assert!(machine.counters().cache_dropped >= (64 << 20) / 4096);
+        assert!(
+            machine.physical().free_bytes() < 8 << 20,
+            "{}",
+            machine.physical().free_bytes()
+        );
+        assert_eq!(machine.check(), Ok(()));
+        let area = Memory::map(&mut machine, 32 << 20).unwrap();
+        (0..32 << 8).for_each(|page| machine.touch(area + page * 4096, true));
+        assert_eq!(
+            machine.space(id).unwrap().counts.resident_pages,
+            32 << 8,
+            "what is read gives way to programs"
+        );
+        machine.exit(id).unwrap();
+        assert!(machine.fill_cache(id, 1).is_err());
     }
 }

@@ -49,7 +49,7 @@ impl Moves<'_> {
             *pte = pte.moved_to(to);
         }
         if let Some(tlb) = self.tlb {
-            tlb.flush_page(space.0.get(), page.address());
+            tlb.flush_pages(space.0.get(), page.address(), 1);
         }
     }
 }
@@ -199,7 +199,8 @@ impl Machine {
         frame.map(Frame::block)
     }
 
-    /// Takes the pages of a reservation that has been idle for so long away, and the block with it.
+    /// Direct compaction that moves the pages of reservations first that have been idle for so long (LRBHPS), which spares it the search. The
+    /// block of one of them.
     fn evacuate_idle(&mut self, idle: std::time::Duration, owner: Owner) -> Option<Hpfn> {
         let now_ns = self.now_ps / 1000;
         let idle_ns = u64::try_from(idle.as_nanos()).unwrap_or(u64::MAX);
@@ -209,8 +210,9 @@ impl Machine {
             if now_ns.saturating_sub(changed) < idle_ns {
                 return None;
             }
-            self.evacuate(id, region);
+            self.compact_reservation(id, region);
             if let Some(frame) = self.physical.allocate(BLOCK_ORDER, ask, owner) {
+                self.physical.compacted_directly();
                 return Some(frame.block());
             }
         }

@@ -82,6 +82,11 @@ impl Memory for Machine {
             .map_err(|error| said(error, "alloc_pages", 0, mega_core::units::HUGE_PAGE_BYTES))
     }
 
+    fn read_file(&mut self, pages: u64) -> Result<(), MemoryError> {
+        self.fill_cache(self.current, pages)
+            .map_err(|error| said(error, "read", 0, pages * mega_core::units::BASE_PAGE_BYTES))
+    }
+
     fn compact(&mut self) -> Result<(), MemoryError> {
         self.compact_by_hand(self.current)
             .map_err(|error| said(error, "compact_memory", 0, 0))

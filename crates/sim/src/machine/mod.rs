@@ -55,6 +55,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use mega_core::fault::FaultPolicy;
 use mega_core::observe::Region;
+use mega_core::units::REGION_PAGES;
 
 use crate::cost::Costs;
 use crate::physical::Physical;
@@ -398,16 +399,15 @@ impl Machine {
         }
     }
 
-    pub(crate) fn flush_page(&mut self, id: SpaceId, page: Page) {
+    /// The TLB forgets so many pages from this one on.
+    pub(crate) fn flush_pages(&mut self, id: SpaceId, page: Page, pages: u64) {
         if let Some(tlb) = &mut self.tlb {
-            tlb.flush_page(id.0.get(), page.address());
+            tlb.flush_pages(id.0.get(), page.address(), pages);
         }
     }
 
     pub(crate) fn flush_region(&mut self, id: SpaceId, region: Region) {
-        if let Some(tlb) = &mut self.tlb {
-            tlb.flush_region(id.0.get(), region.address());
-        }
+        self.flush_pages(id, Page::first_of(region), u64::from(REGION_PAGES));
     }
 
     /// A process whose memory calls this one's are, for [`crate::workload::Memory`].

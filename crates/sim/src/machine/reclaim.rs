@@ -191,7 +191,7 @@ impl Machine {
                 Pte::NONE
             };
             self.install(id, page, new);
-            self.flush_page(id, page);
+            self.flush_pages(id, page, 1);
             self.physical.free(frame, 0);
             freed += 1;
         }

@@ -177,4 +177,14 @@ impl Machine {
         self.charge(u64::from(done.moved()) * self.prices.migrate);
         matches!(done, Emptied::Freed { .. } | Emptied::AlreadyFree)
     }
+
+    /// The same as a part of direct compaction, for who waits for a block.
+    pub(super) fn compact_reservation(&mut self, id: SpaceId, region: Region) {
+        let Some(block) = self.break_reservation(id, region) else {
+            return;
+        };
+        let done = self.with_moves(|physical, mover| physical.compact_reserved(block, mover));
+        let moved = u64::from(done.moved());
+        self.charge(moved * (self.prices.migrate + 2 * self.prices.compact_scan));
+    }
 }

@@ -288,6 +288,35 @@ fn quicksilver_evacuates_what_does_not_change() {
 }
 
 #[test]
+fn direct_compaction_of_lrbhps_moves_idle_reservations_and_looks_at_nothing_else() {
+    let (mut m, id) = machine("lrbhps");
+    let a = m.mmap(id, 400 * MB, true).unwrap();
+    (0..100).for_each(|i| touch(&mut m, id, a + i * HUGE, 10));
+    assert_eq!((m.counters().reserved, m.counters().compact_stall), (100, 0));
+    m.compute(id, 6_000_000_000);
+    (100..200).for_each(|i| touch(&mut m, id, a + i * HUGE, 10));
+    let counters = m.counters();
+    assert!(counters.compact_success > 50, "{counters:?}");
+    assert_eq!(
+        (counters.compact_stall, counters.compact_fail),
+        (counters.compact_success, 0),
+        "{counters:?}"
+    );
+    assert_eq!(
+        counters.compact_migrate_scanned, counters.pgmigrate_success,
+        "{counters:?}"
+    );
+    assert_eq!(counters.compact_free_scanned, counters.pgmigrate_success);
+    // Once it was enough to break one: what was not populated lifted free memory over the watermark.
+    assert!(
+        counters.pgmigrate_success.abs_diff(10 * counters.compact_success) <= 10,
+        "{counters:?}"
+    );
+    read(&mut m, id, a, 400 * MB / PAGE);
+    m.check().unwrap();
+}
+
+#[test]
 fn khugepaged_promotes_eight_regions_every_ten_seconds() {
     let (mut m, id) = machine_with("linux", &[], config());
     let a = m.mmap(id, 40 * MB, true).unwrap();

@@ -144,7 +144,6 @@ impl Machine {
     fn zap_table(&mut self, id: SpaceId, region: Region, start: usize, end: usize, stays_mapped: bool) {
         let first = Page::first_of(region).0;
         let mut gone = 0;
-        let whole_table = end - start == PAGES as usize;
         for i in start..end {
             let table = self.spaces.get(id).and_then(|space| space.tables.table_of(region));
             let Some(table) = table else { break };
@@ -154,9 +153,6 @@ impl Machine {
             }
             let page = Page(first + i as u64);
             self.install(id, page, Pte::NONE);
-            if !whole_table {
-                self.flush_page(id, page);
-            }
             if let Some(slot) = pte.slot() {
                 self.swap.leave(slot);
             }
@@ -171,9 +167,7 @@ impl Machine {
                 }
             }
         }
-        if whole_table {
-            self.flush_region(id, region);
-        }
+        self.flush_pages(id, Page(first + start as u64), (end - start) as u64);
         self.charge(gone * self.prices.unmap);
         self.settle(id, region, gone > 0, stays_mapped);
     }

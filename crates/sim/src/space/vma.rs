@@ -1,5 +1,6 @@
 //! Mappings of anonymous memory: sorted, split and merged as their flags ask.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use mega_core::fault::Advice;
@@ -36,6 +37,8 @@ impl Vma {
 #[derive(Debug, Clone, Default)]
 pub struct Vmas {
     by_start: BTreeMap<u64, (u64, Flags)>,
+    /// The one found last: most faults are where the one before was.
+    found: Cell<Option<Vma>>,
     /// No gap begins below this page: where to look for room.
     full_below: u64,
 }
@@ -44,6 +47,15 @@ impl Vmas {
     /// The mapping that has this page.
     #[must_use]
     pub fn find(&self, page: u64) -> Option<Vma> {
+        let before = self.found.get().filter(|vma| vma.covers(page, page + 1));
+        before.or_else(|| {
+            let found = self.look_up(page)?;
+            self.found.set(Some(found));
+            Some(found)
+        })
+    }
+
+    fn look_up(&self, page: u64) -> Option<Vma> {
         let (&start, &(end, flags)) = self.by_start.range(..=page).next_back()?;
         (page < end).then_some(Vma { start, end, flags })
     }
@@ -79,6 +91,7 @@ impl Vmas {
         if start >= end {
             return;
         }
+        self.found.set(None);
         let (mut start, mut end) = (start, end);
         let before = self.by_start.range(..start).next_back();
         if let Some((&s, _)) = before.filter(|(_, (e, f))| *e == start && *f == flags) {
@@ -97,6 +110,7 @@ impl Vmas {
         let mut removed = Vec::new();
         self.full_below = self.full_below.min(start);
         while let Some(vma) = self.first_in(start, end) {
+            self.found.set(None);
             self.by_start.remove(&vma.start);
             if vma.start < start {
                 self.by_start.insert(vma.start, (start, vma.flags));

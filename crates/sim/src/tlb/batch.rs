@@ -421,8 +421,8 @@ mod tests {
                 for tlb in [&mut one, &mut many] {
                     match flush {
                         0 => tlb.flush_space(space),
-                        1 => tlb.flush_page(space, 5 * PageSize::Base.bytes()),
-                        2 => tlb.flush_region(space, 0),
+                        1 => tlb.flush_pages(space, 5 * PageSize::Base.bytes(), 1),
+                        2 => tlb.flush_pages(space, 0, 512),
                         3 => tlb.flush_all(),
                         _ => {}
                     }

@@ -152,6 +152,20 @@ impl Full {
         }
     }
 
+    /// Tags that it can hold.
+    pub(super) fn room(&self) -> u64 {
+        self.tags.len() as u64
+    }
+
+    /// Takes out all of the `n` tags from `tag` on that are there.
+    pub(super) fn remove_between(&mut self, tag: u64, n: u64) {
+        for entry in 0..self.tags.len() {
+            if self.tags[entry].wrapping_sub(tag) < n {
+                self.remove(self.tags[entry]);
+            }
+        }
+    }
+
     pub(super) fn clear(&mut self) {
         *self = Self::new(self.tags.len());
     }

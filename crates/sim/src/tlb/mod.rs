@@ -266,31 +266,24 @@ impl Tlb {
         cycles
     }
 
-    /// Forgets the translation of one address, whatever the size of its page, and the page-walk cache entries of its space.
-    pub fn flush_page(&mut self, space: u16, address: u64) {
+    /// Forgets the translations of so many base pages from this address on, whatever the sizes of the pages that map them, and the page-walk cache entries
+    /// of their space.
+    pub fn flush_pages(&mut self, space: u16, address: u64, pages: u64) {
         let context = self.contexts[usize::from(space)].pages;
-        if context == 0 {
+        if context == 0 || pages == 0 {
             return;
         }
-        let address = address & ADDRESS_MASK;
+        self.last = 0;
+        let first = address & ADDRESS_MASK & !(PageSize::Base.bytes() - 1);
+        let last = (first + pages * PageSize::Base.bytes() - 1) & ADDRESS_MASK;
         for size in PageSize::ALL {
-            self.remove(context, address, size);
+            let level = size.level() as usize;
+            for slot in [Some(self.l1[level]), self.l2[level]].into_iter().flatten() {
+                let (number, end) = (first >> slot.covers.bits(), last >> slot.covers.bits());
+                let tag = tag(context, slot.covers.level(), number);
+                self.stores[usize::from(slot.store)].remove_all(number, tag, (end + 1).saturating_sub(number));
+            }
         }
-        self.drop_walk_entries(space);
-    }
-
-    /// Forgets the translations of all pages in the 2 MB region that holds the address, and the page-walk cache entries of its space.
-    pub fn flush_region(&mut self, space: u16, address: u64) {
-        let context = self.contexts[usize::from(space)].pages;
-        if context == 0 {
-            return;
-        }
-        let first = address & ADDRESS_MASK & !(PageSize::Huge.bytes() - 1);
-        for page in 0..512 {
-            self.remove(context, first + page * PageSize::Base.bytes(), PageSize::Base);
-        }
-        self.remove(context, first, PageSize::Huge);
-        self.remove(context, first, PageSize::Giant);
         self.drop_walk_entries(space);
     }
 
@@ -314,15 +307,6 @@ impl Tlb {
     /// Empties the caches of page-table lines, as after a long time of other work.
     pub fn cool(&mut self) {
         self.lines.clear();
-    }
-
-    fn remove(&mut self, context: u32, address: u64, size: PageSize) {
-        self.last = 0;
-        let level = size.level() as usize;
-        for slot in [Some(self.l1[level]), self.l2[level]].into_iter().flatten() {
-            let number = address >> slot.covers.bits();
-            self.stores[usize::from(slot.store)].remove(number, tag(context, slot.covers.level(), number));
-        }
     }
 
     fn drop_walk_entries(&mut self, space: u16) {

@@ -177,6 +177,30 @@ impl Store {
         }
     }
 
+    /// Takes out, as far as they are there, `n` tags that follow each other, of pages that do: the first page's number and tag.
+    pub(super) fn remove_all(&mut self, number: u64, tag: u64, n: u64) {
+        // Looking at an entry is much quicker than looking for one.
+        if n * 8 < self.room() {
+            return (0..n).for_each(|k| self.remove(number + k, tag + k));
+        }
+        match self {
+            Self::Small(sets) => sets.remove_between(tag, n),
+            Self::Narrow(sets) => sets.remove_between(tag, n),
+            Self::Wide(sets) => sets.remove_between(tag, n),
+            Self::Full(full) => full.remove_between(tag, n),
+        }
+    }
+
+    /// Tags that it can hold.
+    fn room(&self) -> u64 {
+        match self {
+            Self::Small(sets) => sets.geometry.entries.into(),
+            Self::Narrow(sets) => sets.geometry.entries.into(),
+            Self::Wide(sets) => sets.geometry.entries.into(),
+            Self::Full(full) => full.room(),
+        }
+    }
+
     /// Takes everything out.
     pub(super) fn clear(&mut self) {
         match self {
@@ -362,6 +386,25 @@ impl<O: Order, const WORDS: usize> Sets<O, WORDS> {
         }
     }
 
+    /// Takes out all of the `n` tags from `tag` on that are there.
+    fn remove_between(&mut self, tag: u64, n: u64) {
+        let (plru, ways) = (self.plru, self.geometry.ways);
+        for set in &mut self.sets {
+            let within = |tags: &[u64; 8]| tags.iter().fold(false, |any, t| any | (t.wrapping_sub(tag) < n));
+            if !set.tags.iter().any(within) {
+                continue;
+            }
+            for way in 0..ways {
+                if set.tag(way).wrapping_sub(tag) < n {
+                    set.put(way, 0, 0);
+                    if !plru {
+                        set.order = set.order.drop_to_end(way, ways);
+                    }
+                }
+            }
+        }
+    }
+
     fn clear(&mut self) {
         *self = Self::new(&self.geometry);
     }
@@ -373,17 +416,20 @@ mod tests {
     use proptest::prelude::*;
 
     /// A set-associative store as one would write it first: a vector per set, most recent at the end.
-    fn reference(geometry: &Geometry, numbers: &[(u64, bool)]) -> Vec<bool> {
+    fn reference(geometry: &Geometry, numbers: &[(u64, u64)]) -> Vec<bool> {
         let mut sets = vec![Vec::<u64>::new(); geometry.sets() as usize];
         let mut hits = Vec::new();
-        for &(number, remove) in numbers {
+        for &(number, removed) in numbers {
+            if removed > 0 {
+                for set in &mut sets {
+                    set.retain(|n| !(number..number + removed).contains(n));
+                }
+                continue;
+            }
             let set = &mut sets[geometry.set_of(number) as usize];
             let at = set.iter().position(|n| *n == number);
             if let Some(at) = at {
                 set.remove(at);
-            }
-            if remove {
-                continue;
             }
             hits.push(at.is_some());
             if set.len() == geometry.ways as usize {
@@ -399,16 +445,17 @@ mod tests {
         fn a_store_hits_when_the_naive_one_does(
             shape in prop::sample::select(vec![(4, 4), (64, 4), (96, 6), (48, 12), (128, 16), (1, 1), (48, 24), (23, 23), (64, 64), (72, 72), (128, 128)]),
             folded: bool,
-            numbers in prop::collection::vec((0u64..200, prop::bool::weighted(0.05)), 0..2000),
+            // 0: the number is looked for; else so many from it on are taken out.
+            numbers in prop::collection::vec((0u64..200, prop_oneof![38 => Just(0u64), 1 => Just(1), 1 => 2u64..40]), 0..2000),
         ) {
             let mut geometry = Geometry::new(shape.0, shape.1);
             geometry.folded = folded;
             prop_assert!(geometry.check().is_ok());
             let mut store = Store::new(&geometry);
             let mut hits = Vec::new();
-            for &(number, remove) in &numbers {
-                if remove {
-                    store.remove(number, number + 1);
+            for &(number, removed) in &numbers {
+                if removed > 0 {
+                    store.remove_all(number, number + 1, removed);
                 } else {
                     hits.push(store.access(number, number + 1, ALL_WAYS));
                 }

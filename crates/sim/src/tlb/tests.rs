@@ -236,13 +236,13 @@ fn a_flushed_page_walks_again_and_its_neighbour_does_not() {
     let mut tlb = Tlb::new(&SMALL);
     touch_all(&mut tlb, 0..2, Base);
     tlb.access(1, 4 * REGION, Huge);
-    tlb.flush_page(1, 0);
+    tlb.flush_pages(1, 0, 1);
     assert_eq!(touch_all(&mut tlb, 1..2, Base).l1_misses, 0);
     let again = touch_all(&mut tlb, 0..1, Base);
     assert_eq!((again.l2_misses(), again.references), (1, 4));
-    tlb.flush_page(1, 4 * REGION + 5 * PAGE);
+    tlb.flush_pages(1, 4 * REGION + 5 * PAGE, 1);
     assert_eq!(touch_all(&mut tlb, 4..5, Huge).l2_misses(), 1);
-    tlb.flush_page(9, 0);
+    tlb.flush_pages(9, 0, 1);
 }
 
 #[test]
@@ -250,7 +250,7 @@ fn a_flushed_region_loses_its_base_pages_and_its_huge_page() {
     let mut tlb = Tlb::new(&SMALL);
     touch_all(&mut tlb, [510, 511, 512].into_iter(), Base);
     tlb.access(1, 0, Huge);
-    tlb.flush_region(1, 77 * PAGE);
+    tlb.flush_pages(1, 0, 512);
     assert_eq!(touch_all(&mut tlb, [512].into_iter(), Base).l1_misses, 0);
     assert_eq!(touch_all(&mut tlb, [510, 511].into_iter(), Base).l2_misses(), 2);
     assert_eq!(touch_all(&mut tlb, 0..1, Huge).l2_misses(), 1);
@@ -281,7 +281,7 @@ fn flushes_beyond_all_numbers_lose_entries_but_never_keep_one() {
     }
     for _ in 0..300_000 {
         tlb.access(1, PAGE, Base);
-        tlb.flush_page(1, PAGE);
+        tlb.flush_pages(1, PAGE, 1);
     }
     assert!(tlb.access(1, PAGE, Base) > 0);
 }

@@ -250,6 +250,7 @@ mod tests {
             "stride" | "churn" => format!(r#"{{"program": "{name}", "mib": 1, "times": 1}}"#),
             "touch" => r#"{"program": "touch", "mib": 1}"#.to_string(),
             "turnover" => r#"{"program": "turnover", "mib": 2, "round_mib": 1}"#.to_string(),
+            "shards" => r#"{"program": "shards", "mib": 1, "times": 2, "file_mib": 1, "visits": 100}"#.to_string(),
             "heap" => r#"{"program": "heap", "mib": 1, "array_mib": 1, "visits": 100}"#.to_string(),
             "chunks" => r#"{"program": "chunks", "mib": 2, "chunk_mib": 1, "time_ns": 1000}"#.to_string(),
             "sparse" => r#"{"program": "sparse", "mib": 4, "time_ns": 1000}"#.to_string(),

@@ -64,6 +64,7 @@ catalogue! {
     Graph "graph" GraphOptions PageRank,
     Turnover "turnover" TurnoverOptions Turnover,
     Heap "heap" HeapOptions Heap,
+    Shards "shards" ShardsOptions Shards,
     Hog "hog" HogOptions Hog,
     Redis "redis" RedisOptions Redis,
 }

@@ -136,6 +136,16 @@ pub trait Memory {
         Err(MemoryError::Unsupported("memory for a driver"))
     }
 
+    /// Reads so many base pages of a file from the disk; they stay in the page cache until they are dropped. By default nothing happens: the program's
+    /// own memory is not touched by it.
+    ///
+    /// # Errors
+    /// When no memory can be had for them.
+    fn read_file(&mut self, pages: u64) -> Result<(), MemoryError> {
+        let _ = pages;
+        Ok(())
+    }
+
     /// Compacts all memory: a write to `/proc/sys/vm/compact_memory`.
     ///
     /// # Errors

@@ -4,7 +4,7 @@
 //!   pattern    what is drawn and in which order: pure, and shared with the lab's live workloads
 //!      │
 //!   gups touch stride chunks churn holes sizes sparse dense compute store kv btree graph     the lab's workloads, step by step
-//!   turnover heap hog              what the papers run besides: fragmenters, a growing heap, a driver that takes huge pages
+//!   turnover heap shards hog       what the papers run besides: fragmenters, a growing heap, data from disk, a driver that takes huge pages
 //!   redis      a Redis as its memory sees it: dictionary, jemalloc, purging
 //!   sampled    a piece of steady work that stands for several
 //!      │ drives
@@ -42,6 +42,7 @@ pub mod pattern;
 mod program;
 pub mod redis;
 mod sampled;
+mod shards;
 mod sizes;
 mod store;
 mod stride;
@@ -66,6 +67,7 @@ pub use kv::{Kv, KvOptions};
 pub use latency::Latency;
 pub use memory::{pages_of, Advice, CountingMemory, Memory, MemoryError};
 pub use program::{run_to_end, Phase, Program, ProgramError, Progress, Results};
+pub use shards::{Shards, ShardsOptions};
 pub use sizes::{Sizes, SizesOptions};
 pub use store::{Store, StoreOptions};
 pub use stride::{Stride, StrideOptions};

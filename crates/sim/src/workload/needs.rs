@@ -54,6 +54,7 @@ impl Spec {
                 mib(o.mib).max(rounds.saturating_add(if o.rounds > 0 { left } else { 0 }))
             }
             Self::Heap(o) => mib(o.mib).saturating_add(mib(o.array_mib)),
+            Self::Shards(o) => mib(o.mib).saturating_add(o.table_mib.saturating_mul(MIB)),
             // It takes what there is, and no more.
             Self::Hog(_) => 0,
             Self::Store(o) => {

@@ -46,6 +46,14 @@ fn own_metrics(program: &str) -> Vec<Metric> {
     };
     match program {
         "redis" => common().chain(latency_metrics()).chain(redis()).collect(),
+        "shards" => common()
+            .chain([Metric::new(
+                "read_bytes",
+                "read from disk",
+                Unit::Bytes,
+                Better::Neither,
+            )])
+            .collect(),
         REPLAY => common().chain(replay()).collect(),
         name => metrics_of(name).unwrap_or_default(),
     }

@@ -27,6 +27,7 @@ fn small(name: &str) -> String {
         "churn" => r#""mib": 8, "times": 3"#,
         "touch" => r#""mib": 16"#,
         "hog" => r#""count": 20"#,
+        "shards" => r#""mib": 16, "times": 2, "file_mib": 8, "table_mib": 4, "visits": 100000"#,
         "heap" => r#""mib": 16, "array_mib": 16, "visits": 100000"#,
         "turnover" => r#""mib": 16, "round_mib": 8"#,
         "chunks" => r#""mib": 48, "chunk_mib": 8, "time_ns": 50000000"#,

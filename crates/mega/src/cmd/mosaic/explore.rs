@@ -39,7 +39,9 @@ pub struct Found {
     pub rounds: usize,
     /// Of heap and anonymous mappings.
     pub in_use: [usize; 2],
-    /// Seconds of each layout of the plan: the least of its rounds.
+    /// Seconds of each layout of the plan in each round.
+    pub times: Vec<Vec<f64>>,
+    /// Seconds of each layout of the plan: the mean of the quicker half of its rounds.
     pub seconds: Vec<f64>,
     /// Each layout against base pages.
     pub against_base: Vec<Paired>,
@@ -155,7 +157,7 @@ fn measure(args: &ExploreArgs, runner: &Runner<'_>, plan: Plan, in_use: [usize; 
     ));
     let progress = Progress::new(rounds * count + 3 * last_rounds);
     let times = in_rounds(runner, &plan, &plan.sets, rounds, &progress)?;
-    let seconds = least(&times);
+    let seconds = quicker(&times);
     let against_base = times.iter().map(|own| against(&times[0], own)).collect();
     let measured: Vec<(Set, f64)> = plan.sets.iter().copied().zip(seconds.iter().copied()).collect();
     let models: Vec<Model> = Form::ALL
@@ -167,7 +169,7 @@ fn measure(args: &ExploreArgs, runner: &Runner<'_>, plan: Plan, in_use: [usize; 
         Some(model) => {
             let set = cheapest(&plan, model, SLACK);
             let times = in_rounds(runner, &plan, &[0, plan.all(), set], last_rounds, &progress)?;
-            let seconds = least(&times);
+            let seconds = quicker(&times);
             Some(Recommended {
                 set,
                 predicted: model.predict(&plan, set),
@@ -188,6 +190,7 @@ fn measure(args: &ExploreArgs, runner: &Runner<'_>, plan: Plan, in_use: [usize; 
             .collect(),
         rounds,
         in_use,
+        times,
         seconds,
         against_base,
         models,
@@ -215,11 +218,16 @@ fn in_rounds(
     Ok(times)
 }
 
-/// One time for each layout: the least of its rounds. What others do to the machine only ever adds time, and for a while at a time, so that a
-/// median of few rounds is that of a disturbed machine and the least is not (Chen and Revels, "Robust benchmarking in noisy
-/// environments", 2016). Verdicts about two layouts are taken from pairs ([`against`]), not from these.
-fn least(times: &[Vec<f64>]) -> Vec<f64> {
-    let of = |own: &Vec<f64>| own.iter().copied().fold(f64::INFINITY, f64::min);
+/// One time for each layout: the mean of the quicker half of its rounds. What others do to the machine only ever adds time, and for a while at a time, so that a
+/// median of few rounds is that of a disturbed machine (Chen and Revels, "Robust benchmarking in noisy environments", 2016, take the least). On a busy machine models
+/// fitted to this predicted best, before the least and the median (docs/memomania.md). Verdicts about two layouts are taken from pairs ([`against`]).
+fn quicker(times: &[Vec<f64>]) -> Vec<f64> {
+    let of = |own: &Vec<f64>| {
+        let mut own = own.clone();
+        own.sort_by(f64::total_cmp);
+        own.truncate(own.len().div_ceil(2));
+        own.iter().sum::<f64>() / own.len() as f64
+    };
     times.iter().map(of).collect()
 }
 
@@ -264,8 +272,8 @@ mod tests {
 
     #[test]
     fn slow_rounds_do_not_count() {
-        let times = [vec![2.0, 4.0, 2.5], vec![1.5, 2.0, 1.0], vec![3.0, 1.5, 1.6]];
-        assert_eq!(least(&times), [2.0, 1.0, 1.5]);
-        assert_eq!(least(&[]), Vec::<f64>::new());
+        let times = [vec![2.0, 4.0, 2.5], vec![1.5, 2.0, 1.0], vec![3.0, 1.5, 1.5, 9.0, 2.25]];
+        assert_eq!(quicker(&times), [2.25, 1.25, 1.75]);
+        assert_eq!(quicker(&[]), Vec::<f64>::new());
     }
 }

@@ -61,8 +61,36 @@ impl Emptied {
 }
 
 impl Physical {
-    /// Moves away what a block holds, so that it is free as a whole.
+    /// Moves away what a block holds, so that it is free as a whole. All of it is looked at.
     pub fn empty_block(&mut self, block: Hpfn, mover: &mut dyn Mover) -> Emptied {
+        let result = self.move_away(block, mover);
+        if !matches!(
+            result,
+            Emptied::AlreadyFree | Emptied::Unmovable | Emptied::Huge | Emptied::NoRoom { moved: 0 }
+        ) {
+            self.counters.compact_migrate_scanned += u64::from(REGION_PAGES);
+        }
+        result
+    }
+
+    /// A part of direct compaction that need not look for what to move: the pages that a broken reservation left in this block. Each of them is looked
+    /// at, and a free page for it. Once the block that was wanted is there: [`Physical::compacted_directly`].
+    pub fn compact_reserved(&mut self, block: Hpfn, mover: &mut dyn Mover) -> Emptied {
+        let result = self.move_away(block, mover);
+        let moved = u64::from(result.moved());
+        let done = &mut self.counters;
+        done.compact_migrate_scanned += moved;
+        done.compact_free_scanned += moved;
+        result
+    }
+
+    /// Counts a direct compaction that came to its end with what is no part of [`Physical::compact_for`], and helped.
+    pub fn compacted_directly(&mut self) {
+        self.counters.compact_stall += 1;
+        self.counters.compact_success += 1;
+    }
+
+    fn move_away(&mut self, block: Hpfn, mover: &mut dyn Mover) -> Emptied {
         let Some(info) = self.frames.blocks.get(block.0 as usize).copied() else {
             return Emptied::Unmovable;
         };
@@ -93,7 +121,6 @@ impl Physical {
             }
         }
         let done = &mut self.counters;
-        done.compact_migrate_scanned += u64::from(REGION_PAGES);
         done.compact_isolated += u64::from(used);
         done.pgmigrate_success += u64::from(result.moved());
         done.pgmigrate_fail += u64::from(matches!(result, Emptied::NoRoom { .. } | Emptied::Pinned { .. }));

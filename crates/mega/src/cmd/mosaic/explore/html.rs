@@ -173,7 +173,7 @@ pub fn page(found: &Found) -> String {
     put!(out, "<div class=\"seen\"><p>{}</p></div></header>", escape(&said));
     put!(out, "<section><h2>What was seen</h2><div class=\"figures\">");
     let rounds = format!(
-        "the least of {} rounds; a dot is a layout, a line a model of the share alone",
+        "the quicker half of {} rounds; a dot is a layout, a line a model of the share alone",
         found.rounds
     );
     figure(

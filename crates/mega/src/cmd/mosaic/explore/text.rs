@@ -204,6 +204,7 @@ pub fn json(found: &Found) -> Value {
             "anon": anon,
             "large_bytes": plan.large_bytes(*set),
             "seconds": found.seconds[n],
+            "round_seconds": found.times[n],
             "to_base": pair(&found.against_base[n]),
             "unseen_seconds": unseen,
         })
