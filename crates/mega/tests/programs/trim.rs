@@ -61,7 +61,7 @@ fn trim_takes_back_what_stock_huge_pages_waste_and_leaves_a_dense_program_alone(
             eprintln!("  {:4.0} s: {} MB", at.as_secs_f64(), mib(now));
             next = at + Duration::from_secs(5);
         }
-        if at > Duration::from_secs(120) {
+        if at > Duration::from_secs(300) {
             eprintln!("{}", manager.stop().summary);
             panic!("still at {} MB, {} MB on base pages", mib(now), mib(base));
         }
@@ -86,10 +86,10 @@ fn trim_takes_back_what_stock_huge_pages_waste_and_leaves_a_dense_program_alone(
         managed.summary
     );
     assert!(managed.status.success());
-    // Within a minute, unless this machine is so slow just now that the stall budget alone asks for more: splitting 3,000 huge
-    // pages at 5 % takes twenty times what the splits take.
+    // Within a minute, or however long splitting 3,000 huge pages takes at the 5 % of the stall budget on a machine that is slow just
+    // now: what may not be is that the manager leaves most of the budget unused. A fifth of it allows for whatever else waits.
     let stall = Duration::from_nanos(managed.summary["stall_ns"].as_u64().unwrap());
-    let paced = Duration::from_secs(12) + stall * 20 * 11 / 10;
+    let paced = stall * 20 * 5;
     assert!(
         took <= paced.max(Duration::from_secs(60)),
         "it took {took:?}, with {stall:?} of stall"
