@@ -1,12 +1,13 @@
 //! Conditions: the state of the machine around a run. Each is made before the run and undone when its value is dropped.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::str::FromStr;
 use std::time::Instant;
 
 use mega_core::units::{Bytes, Share};
+use mega_linux::knobs::Knobs;
 use mega_linux::proc::{buddyinfo, ProcRoot};
 
 use crate::contiguity::{Amount, FragKind, FragOptions, Fragmenter};
@@ -107,15 +108,15 @@ impl Drop for Neighbour {
 }
 
 impl Condition {
-    /// Makes the machine so.
+    /// Makes the machine so. Settings that are changed for it are remembered in `state`.
     ///
     /// # Errors
     /// What stands in the way, in one line.
-    pub fn make(self, root: &ProcRoot, launch: &Launch) -> Result<Kept, ProgramError> {
+    pub fn make(self, root: &ProcRoot, state: &Path, launch: &Launch) -> Result<Kept, ProgramError> {
         let mut kept = Kept::default();
         match self {
             Self::Unfragmented => compact_if_needed(root)?,
-            Self::Fragmented(share) => kept.fragmenter = Some(fragmented(share, launch)?),
+            Self::Fragmented(share) => kept.fragmenter = Some(fragmented(share, root, state, launch)?),
             Self::Limit(size) => kept.group = Some(Group::limited(root, size)?),
             Self::Neighbour => kept.neighbour = Some(neighbour(launch)?),
         }
@@ -163,7 +164,16 @@ fn compact_if_needed(root: &ProcRoot) -> Result<(), ProgramError> {
 }
 
 /// The allocation-latency study's way: most of the memory taken, three quarters of the pages of each chunk freed again.
-fn fragmented(share: Share, launch: &Launch) -> Result<Fragmenter, ProgramError> {
+///
+/// The kernel compacts in the background once nine tenths of free memory are useless for huge pages (vm.compaction_proactiveness, 20 by
+/// default), until it is eight: on a slow machine faster than this gets on. It is held off meanwhile.
+fn fragmented(share: Share, root: &ProcRoot, state: &Path, launch: &Launch) -> Result<Fragmenter, ProgramError> {
+    let mut knobs = Knobs::open(root.clone(), state).map_err(setting)?;
+    let proactiveness = root.proc.join("sys/vm/compaction_proactiveness");
+    // Linux 5.9 and later.
+    if proactiveness.exists() {
+        knobs.set(&proactiveness, "0").map_err(setting)?;
+    }
     let options = FragOptions {
         kind: FragKind::Study,
         amount: Amount::Most,
@@ -183,6 +193,7 @@ fn fragmented(share: Share, launch: &Launch) -> Result<Fragmenter, ProgramError>
         let fragmenter = Fragmenter::start(&launch.mega, &options).map_err(|e| failed(e.to_string()))?;
         let reached = fragmenter.made().after.unusable_share;
         if reached + 0.005 >= share.fraction() {
+            knobs.restore().map_err(setting)?;
             return Ok(fragmenter);
         }
         best = best.max(reached);
@@ -203,6 +214,13 @@ fn neighbour(launch: &Launch) -> Result<Neighbour, ProgramError> {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let child = die_with_parent_after_exec(&mut command).spawn();
     child.map(Neighbour).map_err(|e| system("start the neighbour", e))
+}
+
+fn setting(error: impl std::error::Error) -> ProgramError {
+    system(
+        "hold the kernel's compaction off",
+        std::io::Error::other(error.to_string()),
+    )
 }
 
 fn system(doing: &str, source: std::io::Error) -> ProgramError {

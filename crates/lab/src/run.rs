@@ -355,7 +355,7 @@ impl Bench<'_> {
             deadline: Instant::now() + Duration::from_secs(limit_s),
             stop: Arc::clone(&self.options.stop),
         };
-        let kept = case.condition.make(&self.root, &launch)?;
+        let kept = case.condition.make(&self.root, &self.options.state, &launch)?;
         let mut knobs = Knobs::open(self.root.clone(), &self.options.state).map_err(setting)?;
         // Before memory is kept warm: the stock gives way to whoever takes memory.
         let pages = variant.mosaic.as_ref().map(|mosaic| mosaic.pages(needs_bytes));

@@ -1,6 +1,6 @@
 //! Global settings that are put back, whatever happens.
 //!
-//! Every manager that changes settings keeps one file, `knobs/PID-START.json` in the state folder (/run/mega): each knob with
+//! Every manager that changes settings keeps a file (each [`Knobs`] of a process its own), `knobs/PID-START-N.json` in the state folder (/run/mega): each knob with
 //! its original value and what the manager may have written. The file is on disk before the knob is touched. So:
 //!
 //! - on a normal end [`Knobs::restore`] (or drop) puts back what is still as we wrote it;
@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Component, Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -153,11 +154,16 @@ impl Restored {
     }
 }
 
+/// Where settings are remembered on a machine; tests have folders of their own.
+pub const STATE_FOLDER: &str = "/run/mega";
+
 /// The settings that this manager has changed. Dropping it puts them back.
 #[derive(Debug)]
 pub struct Knobs {
     root: ProcRoot,
     folder: Folder,
+    /// Its state's file: one for each of a process's.
+    file: String,
     state: State,
 }
 
@@ -169,6 +175,8 @@ impl Knobs {
     }
 
     fn open_as(root: ProcRoot, folder: &Path, manager: Manager) -> Result<Self> {
+        static OPENED: AtomicU64 = AtomicU64::new(0);
+        let file = format!("{manager}-{}", OPENED.fetch_add(1, Ordering::Relaxed));
         let state = State {
             schema: SCHEMA,
             manager,
@@ -177,6 +185,7 @@ impl Knobs {
         Ok(Self {
             root,
             folder: Folder::open(folder)?,
+            file,
             state,
         })
     }
@@ -356,7 +365,7 @@ impl Knobs {
     }
 
     fn save(&self, lock: &Lock) -> Result<()> {
-        let path = self.folder.path("knobs", &self.state.manager.to_string());
+        let path = self.folder.path("knobs", &self.file);
         let state = (!self.state.knobs.is_empty()).then_some(&self.state);
         self.folder.save(lock, &path, state)
     }

@@ -13,7 +13,7 @@ use mega_linux::capabilities::Status as Found;
 use mega_linux::compact::{self, Actuator, Way};
 use mega_linux::host::{LinuxHost, Options, Roster};
 use mega_linux::knobs::{fault_size, FaultSize as Size};
-use mega_linux::knobs::{Claims, Knobs, Restored};
+use mega_linux::knobs::{Claims, Knobs, Restored, STATE_FOLDER};
 use mega_linux::proc::ProcRoot;
 use mega_linux::process::family::Family;
 use mega_linux::scan::{choose, Preference, Scanner};
@@ -100,7 +100,7 @@ pub fn prepare(options: ManageOptions) -> Result<Ready> {
             ));
         }
     }
-    let claims = Claims::open(STATE_DIR.as_ref()).context("cannot open the list of managed processes")?;
+    let claims = Claims::open(STATE_FOLDER.as_ref()).context("cannot open the list of managed processes")?;
     if let Some(size) = options.fault_size {
         let size = match size {
             FaultSize::Base => Size::Base,
@@ -116,7 +116,7 @@ pub fn prepare(options: ManageOptions) -> Result<Ready> {
         let opened = match options.compact_how {
             MadeBy::Auto => compact::open_auto(&root, ranks),
             MadeBy::Only(Way::Chosen) => compact::open_chosen(ranks),
-            MadeBy::Only(way) => compact::open(way, &root, STATE_DIR.as_ref()),
+            MadeBy::Only(way) => compact::open(way, &root, STATE_FOLDER.as_ref()),
         };
         match opened {
             Ok(way) => actuator = Some(way),
@@ -174,12 +174,9 @@ pub fn require(dry_run: bool) -> Result<()> {
     )
 }
 
-/// Where managers keep what they changed and whom they manage.
-pub const STATE_DIR: &str = "/run/mega";
-
 /// This machine's settings, with undo.
 pub fn open_knobs() -> Result<Knobs> {
-    Knobs::open(ProcRoot::default(), STATE_DIR.as_ref()).context("cannot keep the machine's settings safe")
+    Knobs::open(ProcRoot::default(), STATE_FOLDER.as_ref()).context("cannot keep the machine's settings safe")
 }
 
 /// What was put back, and what was not, a line each.

@@ -3,13 +3,13 @@
 //! ```text
 //! cargo run --release -p mega-sim --example reach -- measure 4096 > rows.json      # half a minute and 4096 MB
 //! cargo run --release -p mega-sim --example reach -- table rows.json development   # a Markdown table
-//! cargo run --release -p mega-sim --example reach -- table rows.json development host=huge memory=300   # what if
+//! cargo run --release -p mega-sim --example reach -- table rows.json development:host=2M:memory=300   # what if
 //! cargo run --release -p mega-sim --example reach -- costs                         # the calibration instead, as JSON
 //! ```
 
 use mega_sim::calibrate::{self, Reach};
 use mega_sim::cost::Costs;
-use mega_sim::tlb::{find, predict, PageSize, Preset};
+use mega_sim::tlb::{named, predict, PageSize, Preset};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -20,38 +20,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             eprintln!("{} MHz", calibrate::mhz());
             println!("{}", serde_json::to_string_pretty(&rows)?);
         }
-        ["table", file, preset, ref changes @ ..] => {
+        ["table", file, preset] => {
             let rows: Vec<Reach> = serde_json::from_str(&std::fs::read_to_string(file)?)?;
-            let mut preset = *find(preset).ok_or("no such preset")?;
-            for change in changes {
-                apply(&mut preset, change).ok_or_else(|| format!("'{change}' is no change"))?;
-            }
-            preset.check()?;
-            table(&rows, &preset);
+            table(&rows, &named(preset)?);
         }
         ["costs"] => costs()?,
         _ => return Err("measure MEGABYTES, table ROWS.json PRESET, or costs".into()),
     }
     Ok(())
-}
-
-/// `figure=value`: mhz, memory and l3 in cycles, l3-mb, share in percent, host as none, base or huge, scatter in bits.
-fn apply(preset: &mut Preset, change: &str) -> Option<()> {
-    let (figure, value) = change.split_once('=')?;
-    let number = || value.parse::<u32>().ok();
-    match figure {
-        "mhz" => preset.mhz = number()?,
-        "memory" => preset.memory_cycles = number()?,
-        "l3" => preset.caches[2].cycles = number()?,
-        "l3-mb" => preset.caches[2].bytes = u64::from(number()?) << 20,
-        "share" => preset.share_percent = number()?,
-        "scatter" => preset.nested.as_mut()?.scatter_bits = number()?,
-        "host" if value == "none" => preset.nested = None,
-        "host" if value == "base" => preset.nested.as_mut()?.host = PageSize::Base,
-        "host" if value == "huge" => preset.nested.as_mut()?.host = PageSize::Huge,
-        _ => return None,
-    }
-    Some(())
 }
 
 fn table(rows: &[Reach], preset: &Preset) {

@@ -142,7 +142,7 @@ impl Default for HogOptions {
             count: None,
             probe: ProbeOptions::default(),
             base: false,
-            state_folder: PathBuf::from("/run/mega"),
+            state_folder: PathBuf::from(mega_linux::knobs::STATE_FOLDER),
         }
     }
 }

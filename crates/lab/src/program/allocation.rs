@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use mega_linux::contiguity;
-use mega_linux::knobs::Knobs;
+use mega_linux::knobs::{Knobs, STATE_FOLDER};
 use mega_linux::proc::ProcRoot;
 
 use super::support::{detail, metric, system, Session};
@@ -37,9 +37,6 @@ const PREPARE: Duration = Duration::from_secs(12);
 
 /// The kernel takes what compaction has emptied from the processors' own lists in about so long.
 const LISTS: Duration = Duration::from_secs(10);
-
-/// Where settings that are changed are remembered.
-const STATE_FOLDER: &str = "/run/mega";
 
 /// The study's measurement.
 #[derive(Debug, Clone, Copy)]

@@ -6,8 +6,8 @@
 
 use std::time::Duration;
 
-use mega_core::units::{Bytes, Share};
-use mega_sim::scenario::{CostsOf, MachineSpec, Placed, Scenario, System};
+use mega_core::units::Share;
+use mega_sim::scenario::{MachineSpec, Placed, Scenario, System};
 use mega_sim::workload::Spec;
 use serde::Serialize;
 
@@ -117,17 +117,12 @@ fn system(variant: &str) -> &str {
     }
 }
 
-/// The simulated runs: by case, by variant.
+/// The simulated runs on this machine: by case, by variant.
 ///
 /// # Panics
 /// When a workload does not take its options; a test makes all of them.
 #[must_use]
-pub fn scenarios(scale: f64, memory: Bytes, costs: &CostsOf, seed: u64) -> Vec<Vec<Scenario>> {
-    let machine = MachineSpec {
-        memory,
-        costs: costs.clone(),
-        ..MachineSpec::default()
-    };
+pub fn scenarios(scale: f64, machine: &MachineSpec, seed: u64) -> Vec<Vec<Scenario>> {
     let of = |twin: &Twin, variant: &str| {
         let spec = format!(
             r#"{{"program":"{}","mib":{}{}}}"#,
@@ -352,12 +347,17 @@ impl Accuracy {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use mega_core::units::Bytes;
 
     #[test]
     fn both_worlds_have_the_same_workloads_in_the_same_sizes() {
+        let machine = MachineSpec {
+            memory: Bytes(24 << 30),
+            ..MachineSpec::default()
+        };
         for scale in [0.02, 1.0] {
             let plan = plan(scale, false);
-            let scenarios = scenarios(scale, Bytes(24 << 30), &CostsOf::Name("development".into()), 1);
+            let scenarios = scenarios(scale, &machine, 1);
             assert_eq!(plan.cases.len(), scenarios.len());
             for (case, of_variants) in plan.cases.iter().zip(&scenarios) {
                 assert_eq!(of_variants.len(), plan.variants.len());

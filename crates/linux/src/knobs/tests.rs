@@ -99,6 +99,24 @@ fn what_a_crashed_manager_left_is_put_back_by_the_next() {
 }
 
 #[test]
+fn two_of_a_process_forget_nothing_of_each_other() {
+    let tree = Tree::new();
+    let (a, b) = (tree.knob("a", "1"), tree.knob("b", "2"));
+    let mut first = tree.knobs();
+    first.set(&a, "10").unwrap();
+    let mut second = tree.knobs();
+    second.set(&b, "20").unwrap();
+    assert_eq!(tree.state_files().len(), 2);
+    drop(second);
+    // Killed now, what the first has changed is still remembered.
+    assert_eq!((says(&a), says(&b)), ("10".into(), "2".into()));
+    assert_eq!(tree.state_files().len(), 1);
+    drop(first);
+    assert_eq!(says(&a), "1");
+    assert!(tree.state_files().is_empty());
+}
+
+#[test]
 fn a_new_setting_remembers_the_true_original_behind_a_crash() {
     let tree = Tree::new();
     let a = tree.knob("a", "1");

@@ -14,6 +14,8 @@ const LIMIT_BYTES: u64 = 64 << 20;
 pub struct Cpuinfo {
     /// Model, as it calls itself.
     pub model: Option<String>,
+    /// What CPUID says of it: "GenuineIntel" or "AuthenticAMD", family, model.
+    pub identity: Option<(String, u32, u32)>,
     /// Feature flags: "pdpe1gb" (1 GB pages), "la57" (5-level page tables), "sme" ...
     pub flags: BTreeSet<String>,
     /// Processors online.
@@ -37,6 +39,7 @@ pub fn read(root: &ProcRoot) -> Result<Cpuinfo> {
 pub fn parse(path: &Path, text: &[u8]) -> Result<Cpuinfo> {
     let text = String::from_utf8_lossy(text);
     let mut info = Cpuinfo::default();
+    let (mut vendor, mut family, mut number) = (None, None, None);
     for (_, line) in lines(path, &text) {
         let Some((name, value)) = line.split_once(':') else {
             continue;
@@ -44,18 +47,33 @@ pub fn parse(path: &Path, text: &[u8]) -> Result<Cpuinfo> {
         match name.trim() {
             "processor" => info.processors += 1,
             "model name" if info.model.is_none() => info.model = Some(value.trim().to_owned()),
+            "vendor_id" if vendor.is_none() => vendor = Some(value.trim().to_owned()),
+            "cpu family" if family.is_none() => family = value.trim().parse().ok(),
+            "model" if number.is_none() => number = value.trim().parse().ok(),
             "flags" | "Features" if info.flags.is_empty() => {
                 info.flags = value.split_ascii_whitespace().map(str::to_owned).collect();
             }
             _ => {}
         }
     }
+    info.identity = vendor
+        .zip(family)
+        .zip(number)
+        .map(|((vendor, family), model)| (vendor, family, model));
     Ok(info)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_processor_says_who_it_is() {
+        let text = b"vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 17\nmodel name\t: AMD EPYC\n";
+        let info = parse(Path::new("c"), text).unwrap();
+        assert_eq!(info.identity, Some(("AuthenticAMD".to_owned(), 25, 17)));
+        assert_eq!(parse(Path::new("c"), b"processor\t: 0\n").unwrap().identity, None);
+    }
 
     #[test]
     fn the_first_processors_flags_are_taken() {

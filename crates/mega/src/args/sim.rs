@@ -211,7 +211,8 @@ pub struct SimMachine {
     #[arg(long, value_name = "NAME")]
     pub machine: Option<String>,
 
-    /// TLB of this processor, or none: translating costs nothing then
+    /// TLB of this processor, or none: translating costs nothing then. Figures may follow (`zen4:host=2M:memory=400`), as `mega sim
+    /// calibrate --tlb` finds them
     #[arg(long, value_name = "NAME|none")]
     pub tlb: Option<String>,
 
@@ -273,13 +274,17 @@ pub struct SimSweepArgs {
 /// `mega sim calibrate`
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Takes some seconds and under 700 MB, changes no setting and leaves nothing behind. On a machine that is \
+    after_help = "Takes ten seconds and 1.1 GB, changes no setting and leaves nothing behind. On a machine that is \
 not quiet the\nfigures are too high: the spread of the samples shows it. `mega sim run --costs FILE` uses them."
 )]
 pub struct SimCalibrateArgs {
     /// Keep the costs in this file
     #[arg(short, long, value_name = "FILE", default_value = "mega-costs.json")]
     pub output: PathBuf,
+
+    /// Find out about the TLB, too: two minutes, and 2 GB
+    #[arg(long)]
+    pub tlb: bool,
 
     /// Costs, samples and notes as JSON
     #[arg(long)]
@@ -305,9 +310,13 @@ pub struct SimAccuracyArgs {
     #[arg(long, value_name = "N", default_value = "3", value_parser = parse_rounds)]
     pub rounds: usize,
 
-    /// Costs that `mega sim calibrate` measured (default: the development machine's)
+    /// Costs that `mega sim calibrate` measured (default: they are measured first)
     #[arg(long, value_name = "FILE")]
     pub costs: Option<PathBuf>,
+
+    /// TLB that `mega sim calibrate --tlb` found (default: it is looked for first)
+    #[arg(long, value_name = "NAME")]
+    pub tlb: Option<String>,
 
     /// Seed of everything random
     #[arg(long, value_name = "N", default_value = "1")]

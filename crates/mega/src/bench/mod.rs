@@ -16,12 +16,13 @@ use mega_lab::report::folder::Folder;
 use mega_lab::result::{About, Record, Settings, SCHEMA};
 use mega_lab::run::{CasePlan, Options, Plan, Progress};
 use mega_lab::variant::Variant;
+use mega_linux::knobs::STATE_FOLDER;
 use mega_linux::proc::{meminfo, ProcRoot};
 
 use crate::args::{BenchArgs, BenchOptions};
 use crate::cmd::mosaic;
 use crate::exit::Failure;
-use crate::manage::{open_knobs, require, STATE_DIR};
+use crate::manage::{open_knobs, require};
 
 /// One experiment, ready to be run.
 #[derive(Debug)]
@@ -202,7 +203,7 @@ pub fn run(asked: &Asked, args: &BenchOptions, rounds: usize) -> Result<Ran> {
     let options = Options {
         mega: std::env::current_exe().context("cannot find our own program")?,
         library: mosaic::library().map_err(|error| error.to_string()),
-        state: STATE_DIR.into(),
+        state: STATE_FOLDER.into(),
         rounds,
         seed: args.seed,
         program_cpu,

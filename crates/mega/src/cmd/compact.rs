@@ -12,6 +12,7 @@ use mega_core::units::{show_duration, Blocks, Bytes, Time, HUGE_PAGE_BYTES};
 use mega_linux::blocks::{self, BlocksError, Sampling};
 use mega_linux::compact::{available, compact, open, open_chosen, Actuator, Report, Way};
 use mega_linux::contiguity::{self, Contiguity};
+use mega_linux::knobs::STATE_FOLDER;
 use mega_linux::module::Module;
 use mega_linux::proc::{buddyinfo, meminfo, vmstat, ProcRoot};
 use mega_linux::sys;
@@ -21,7 +22,7 @@ use crate::args::{CompactArgs, MadeBy};
 use crate::children::stop_on_signals;
 use crate::contiguity::{brief, stopped};
 use crate::exit::{tell, Failure};
-use crate::manage::{describe_restored, open_knobs, STATE_DIR};
+use crate::manage::{describe_restored, open_knobs};
 
 /// Makes blocks, and says what that cost.
 pub fn run(args: &CompactArgs) -> Result<()> {
@@ -49,7 +50,7 @@ pub fn run(args: &CompactArgs) -> Result<()> {
     } else {
         let way = match how {
             Way::Chosen => open_chosen(planner::from_text(&args.planner).map_err(Failure::usage)?)?,
-            how => open(how, &root, STATE_DIR.as_ref())?,
+            how => open(how, &root, STATE_FOLDER.as_ref())?,
         };
         if !matches!(how, Way::Chosen | Way::Node | Way::Collapse) {
             // What one that was killed left behind is put back first.

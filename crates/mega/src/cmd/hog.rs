@@ -14,7 +14,7 @@ use crate::args::HogArgs;
 use crate::children::stop_on_signals;
 use crate::contiguity::{percent, stopped, table};
 use crate::exit::tell;
-use crate::manage::STATE_DIR;
+use mega_linux::knobs::STATE_FOLDER;
 
 /// Width of the longest bar of the histogram.
 const BAR: usize = 40;
@@ -31,7 +31,7 @@ pub fn run(args: &HogArgs) -> Result<()> {
             flags: args.flags,
         },
         base: args.base,
-        state_folder: STATE_DIR.into(),
+        state_folder: STATE_FOLDER.into(),
     };
     let root = ProcRoot::default();
     let result = Hog::run(&options, &root, &|| stopped(&stop, Duration::ZERO), &mut || ())?;

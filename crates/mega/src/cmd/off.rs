@@ -5,14 +5,14 @@ use std::io::Write;
 use std::time::Duration;
 
 use anyhow::{bail, Context, Result};
-use mega_linux::knobs::Claims;
+use mega_linux::knobs::{Claims, STATE_FOLDER};
 use mega_linux::sys;
 use rustix::fd::AsFd;
 use serde_json::json;
 
 use crate::args::OffArgs;
 use crate::children::off_signal;
-use crate::manage::{describe_restored, open_knobs, STATE_DIR};
+use crate::manage::{describe_restored, open_knobs};
 
 /// Long enough for a manager to finish the call that it is in.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -40,7 +40,7 @@ pub fn run(args: &OffArgs) -> Result<()> {
 
 /// Tells each manager to stop managing (the programs go on), and waits until none holds a process or a setting.
 fn end_managers() -> Result<Vec<String>> {
-    let claims = Claims::open(STATE_DIR.as_ref()).context("cannot read who is managed")?;
+    let claims = Claims::open(STATE_FOLDER.as_ref()).context("cannot read who is managed")?;
     let holding = || -> Result<BTreeSet<u32>> {
         let mut managers: BTreeSet<u32> = claims.list()?.into_iter().map(|(_, manager)| manager).collect();
         managers.extend(open_knobs()?.held()?.into_iter().map(|(.., manager)| manager));

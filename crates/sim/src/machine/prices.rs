@@ -65,7 +65,7 @@ impl Prices {
     pub fn new(costs: &Costs, tlb: Option<&Preset>) -> Self {
         let ps = |ns: u64| ns.saturating_mul(1000);
         let (hit, miss) = (ps(costs.memory_hit_ns), ps(costs.memory_overlapped_ns));
-        let cycle = tlb.map_or(0, Preset::ps_per_cycle);
+        let cycle = tlb.map_or(0, Preset::ps_per_overlapped_cycle);
         let translation = tlb.map_or(0, Preset::most_cycles).saturating_mul(cycle);
         Self {
             hit,

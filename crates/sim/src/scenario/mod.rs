@@ -44,10 +44,13 @@ pub enum ScenarioError {
     /// The machine.
     #[error("scenario: machine: {0}")]
     Machine(#[from] ConfigError),
-    /// No costs or TLB of this name.
+    /// The TLB.
+    #[error("scenario: machine: {0}")]
+    Tlb(String),
+    /// No costs of this name.
     #[error("scenario: machine: there is no {what} '{name}'; there are {known}")]
     Unknown {
-        /// `costs` or `TLB`.
+        /// `costs`.
         what: &'static str,
         /// What was given.
         name: String,
@@ -172,7 +175,7 @@ impl MachineSpec {
         };
         let tlb = match &self.tlb {
             None => None,
-            Some(name) => Some(*tlb::find(name).ok_or_else(|| unknown("TLB", name, tlb::names().collect()))?),
+            Some(text) => Some(tlb::named(text).map_err(ScenarioError::Tlb)?),
         };
         let mut layout = Layout::of_bytes(self.memory.0).with_nodes(self.nodes);
         layout.cpus = self.cpus;
@@ -397,7 +400,7 @@ impl Scenario {
     }
 
     fn tlb_mhz(&self) -> u32 {
-        let preset = self.machine.tlb.as_deref().and_then(tlb::find);
+        let preset = self.machine.tlb.as_deref().and_then(|text| tlb::named(text).ok());
         preset.map_or(0, |preset| preset.mhz)
     }
 

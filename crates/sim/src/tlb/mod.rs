@@ -13,6 +13,7 @@
 //! | [`lines`] | where page-table lines are |
 //! | [`walk`] | walks in one and two dimensions |
 //! | [`preset`], [`presets`] | processors as data, with the source of each figure |
+//! | [`fit`] | the figures of a preset that differ from machine to machine, found by a pointer chase |
 //! | [`predict`] | what random accesses should take, to be compared with a live machine |
 //!
 //! Simplifications. An entry that a flush of its whole space made stale keeps its place until it is replaced (a flush is one new number for
@@ -21,6 +22,7 @@
 //! Any flush drops the page-walk cache entries of the whole space, as INVLPG does (Intel SDM vol. 3A, 4.10.4.1; AMD without EFER.TCE).
 
 pub mod batch;
+pub mod fit;
 mod full;
 pub mod lines;
 pub mod order;
@@ -34,7 +36,7 @@ pub mod walk;
 
 pub use batch::Access;
 pub use preset::{CacheLevel, Nested, Preset, PresetError, Slot};
-pub use presets::{find, names, PRESETS};
+pub use presets::{find, named, names, of_processor, PRESETS};
 pub use store::{Geometry, Replacement};
 
 use batch::Batch;

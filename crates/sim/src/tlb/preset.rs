@@ -100,6 +100,9 @@ pub struct Preset {
     pub memory_cycles: u32,
     /// Share of each cache that lines of page tables win against data, in percent.
     pub share_percent: u32,
+    /// Share of a translation's cycles that an access waits for which does not depend on the one before, in percent: a processor has several
+    /// walkers, and goes on meanwhile.
+    pub overlap_percent: u32,
     /// Two-dimensional walks, in a virtual machine.
     pub nested: Option<Nested>,
     /// Where each figure is from: the figure's name (that of its field), and the source.
@@ -140,6 +143,12 @@ impl Preset {
     #[must_use]
     pub const fn ps_per_cycle(&self) -> u64 {
         (1_000_000 + self.mhz as u64 / 2) / self.mhz as u64
+    }
+
+    /// What a cycle of translation costs an access that does not depend on the one before, in picoseconds.
+    #[must_use]
+    pub const fn ps_per_overlapped_cycle(&self) -> u64 {
+        (self.ps_per_cycle() * self.overlap_percent as u64).div_ceil(100)
     }
 
     /// So many cycles in nanoseconds, rounded down; saturating.
@@ -192,6 +201,12 @@ impl Preset {
         }
         if !(1..=100).contains(&self.share_percent) {
             return wrong("share_percent", format!("{} is not from 1 to 100", self.share_percent));
+        }
+        if !(1..=100).contains(&self.overlap_percent) {
+            return wrong(
+                "overlap_percent",
+                format!("{} is not from 1 to 100", self.overlap_percent),
+            );
         }
         for store in self.stores {
             if let Err(what) = store.check() {

@@ -49,6 +49,79 @@ pub fn find(name: &str) -> Option<&'static Preset> {
     ALL.iter().find(|preset| preset.name == name)
 }
 
+/// The processor of a text: a name or alias, then figures that are others here, each after a colon: `zen4:host=2M:mhz=3700`.
+///
+/// | figure | |
+/// | --- | --- |
+/// | `mhz` | cycles per microsecond |
+/// | `l3`, `memory` | cycles from load to use |
+/// | `l3-mb` | of the L3, what one core can count on |
+/// | `share` | of each cache, what lines of page tables win, in percent |
+/// | `overlap` | of a translation, what independent accesses wait for, in percent |
+/// | `host` | a virtual machine whose host maps with `4K`, `2M` or `1G`; `none`: no virtual machine |
+/// | `scatter` | bits of address over which the guest's base pages are scattered in a virtual machine; 0: in order |
+///
+/// # Errors
+/// What is wrong with it, in one line.
+pub fn named(text: &str) -> Result<Preset, String> {
+    let (name, figures) = text.split_once(':').unwrap_or((text, ""));
+    let known = || names().collect::<Vec<_>>().join(", ");
+    let mut preset = *find(name).ok_or_else(|| format!("no TLB '{name}'; there are {}", known()))?;
+    for figure in figures.split(':').filter(|figure| !figure.is_empty()) {
+        let wrong = || {
+            format!(
+                "'{figure}' is no figure of a TLB: mhz=, l3=, memory=, l3-mb=, share=, overlap=, scatter= with a number, or host=4K|2M|1G|none"
+            )
+        };
+        let (what, value) = figure.split_once('=').ok_or_else(wrong)?;
+        let number = || value.trim_end_matches('%').parse::<u32>().map_err(|_| wrong());
+        match what {
+            "mhz" => preset.mhz = number()?,
+            "l3" => preset.caches[2].cycles = number()?,
+            "memory" => preset.memory_cycles = number()?,
+            "l3-mb" => preset.caches[2].bytes = u64::from(number()?.min(1 << 16)) << 20,
+            "share" => preset.share_percent = number()?,
+            "overlap" => preset.overlap_percent = number()?,
+            "host" => {
+                let host = match value {
+                    "none" => None,
+                    "4K" => Some(Base),
+                    "2M" => Some(Huge),
+                    "1G" => Some(Giant),
+                    _ => return Err(wrong()),
+                };
+                let other = preset.nested.unwrap_or(INTEL_NESTED);
+                preset.nested = host.map(|host| Nested { host, ..other });
+            }
+            "scatter" => match preset.nested.as_mut() {
+                Some(nested) => nested.scatter_bits = number()?,
+                None => return Err(format!("'{figure}' is for virtual machines: host= first")),
+            },
+            _ => return Err(wrong()),
+        }
+    }
+    preset.check().map_err(|e| e.to_string())?;
+    Ok(preset)
+}
+
+/// The preset of a processor by what CPUID says of it, as /proc/cpuinfo writes it.
+#[must_use]
+pub fn of_processor(vendor: &str, family: u32, model: u32) -> Option<&'static str> {
+    match (vendor, family, model) {
+        // Intel SDM vol. 4, table 2-1.
+        ("GenuineIntel", 6, 0x8F | 0xCF) => Some("sapphire-rapids"),
+        ("GenuineIntel", 6, 0x6A | 0x6C) => Some("icelake-sp"),
+        ("GenuineIntel", 6, 0x55) => Some("skylake-sp"),
+        ("GenuineIntel", 6, 0x4F | 0x56) => Some("broadwell-ep"),
+        ("GenuineIntel", 6, 0x3C | 0x3F | 0x45 | 0x46) => Some("haswell"),
+        // Linux, arch/x86/kernel/cpu/amd.c: which models of a family are which Zen.
+        ("AuthenticAMD", 0x17, 0x30..) => Some("zen2"),
+        ("AuthenticAMD", 0x19, 0x00..=0x0F | 0x20..=0x5F) => Some("zen3"),
+        ("AuthenticAMD", 0x19, 0x10..=0x1F | 0x60..=0xAF) => Some("zen4"),
+        _ => None,
+    }
+}
+
 /// The names that [`find`] knows, aliases last.
 pub fn names() -> impl Iterator<Item = &'static str> {
     PRESETS
@@ -142,6 +215,7 @@ const SAPPHIRE_RAPIDS: Preset = Preset {
     caches: [cache(48 * KB, 5), cache(2 * MB, 16), cache(32 * MB, 125)],
     memory_cycles: 420,
     share_percent: 50,
+    overlap_percent: 100,
     nested: None,
     sources: &[
         ("mhz", "largest turbo of the 8480 as tested by Chips and Cheese, \"A Peek at Sapphire Rapids\" (2023); 5 levels are possible"),
@@ -217,6 +291,7 @@ const SKYLAKE_SP: Preset = Preset {
     caches: [cache(32 * KB, 4), cache(MB, 14), cache(16 * MB, 70)],
     memory_cycles: 330,
     share_percent: 50,
+    overlap_percent: 100,
     nested: None,
     sources: &[
         ("mhz", "Intel ARK, largest turbo of the 6148†"),
@@ -330,6 +405,7 @@ const ZEN2: Preset = Preset {
     caches: [cache(32 * KB, 4), cache(512 * KB, 12), cache(16 * MB, 39)],
     memory_cycles: 285,
     share_percent: 50,
+    overlap_percent: 100,
     nested: None,
     sources: &[
         ("mhz", "base clock of the 3600X†"),
@@ -424,6 +500,47 @@ mod tests {
         assert_eq!(names().count(), PRESETS.len() + ALIASES.len());
         assert_eq!(find("lrbhps").map(|preset| preset.name), Some("zen2"));
         assert_eq!(find("pentium"), None);
+    }
+
+    #[test]
+    fn figures_that_are_others_here_follow_the_name() {
+        let preset = named("zen4:host=2M:mhz=3700:l3=60:memory=410:l3-mb=8:share=40%:overlap=55%:scatter=34").unwrap();
+        assert_eq!(
+            (preset.mhz, preset.caches[2], preset.memory_cycles),
+            (3700, cache(8 * MB, 60), 410)
+        );
+        assert_eq!((preset.share_percent, preset.overlap_percent), (40, 55));
+        let nested = preset.nested.unwrap();
+        assert_eq!((nested.host, nested.scatter_bits), (Huge, 34));
+        assert_eq!(named("development:host=none").unwrap().nested, None);
+        assert_eq!(named("mega").unwrap(), *find("haswell").unwrap());
+        for bad in [
+            "pentium",
+            "zen4:host=3M",
+            "zen4:mhz",
+            "zen4:mhz=x",
+            "zen4:mhz=0",
+            "zen4:overlap=0",
+            "zen4:scatter=34",
+            "zen4:x=1",
+        ] {
+            assert!(named(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn processors_are_known_by_family_and_model() {
+        assert_eq!(of_processor("AuthenticAMD", 25, 17), Some("zen4"));
+        assert_eq!(of_processor("AuthenticAMD", 25, 1), Some("zen3"));
+        assert_eq!(of_processor("GenuineIntel", 6, 143), Some("sapphire-rapids"));
+        assert_eq!(of_processor("GenuineIntel", 6, 1), None);
+        for (vendor, family, model) in [
+            ("AuthenticAMD", 23, 49),
+            ("GenuineIntel", 6, 79),
+            ("GenuineIntel", 6, 60),
+        ] {
+            assert!(of_processor(vendor, family, model).and_then(find).is_some());
+        }
     }
 
     #[test]

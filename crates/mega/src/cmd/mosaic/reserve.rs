@@ -7,7 +7,7 @@ use anyhow::{bail, Context, Result};
 use mega_core::stock::Order;
 use mega_core::units::{Blocks, Bytes, HUGE_PAGE_BYTES};
 use mega_linux::compact::{compact, open, Way};
-use mega_linux::knobs::Knobs;
+use mega_linux::knobs::{Knobs, STATE_FOLDER};
 use mega_linux::proc::ProcRoot;
 use memomania_layout::page::Kind;
 use memomania_layout::settings::{Fallback, Partial};
@@ -15,7 +15,7 @@ use memomania_layout::settings::{Fallback, Partial};
 use super::note;
 use crate::args::Reserve;
 use crate::exit::Failure;
-use crate::manage::{describe_restored, open_knobs, STATE_DIR};
+use crate::manage::{describe_restored, open_knobs};
 
 /// Time that compaction may take before pages are reserved.
 const COMPACTION: Duration = Duration::from_secs(10);
@@ -166,7 +166,7 @@ impl Pages {
             blocks: Blocks(missing * (self.kind.bytes() as u64 / HUGE_PAGE_BYTES)),
             time: COMPACTION,
         };
-        let mut way = open(Way::Node, &root, Path::new(STATE_DIR)).ok()?;
+        let mut way = open(Way::Node, &root, Path::new(STATE_FOLDER)).ok()?;
         compact(way.as_mut(), &root, &order, &[], &|| false).ok().map(|_| ())
     }
 }

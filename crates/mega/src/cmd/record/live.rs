@@ -14,7 +14,7 @@ use mega_core::host::{Host, HostEvent, Wake, Wants};
 use mega_core::observe::{ProcessId, Snapshot};
 use mega_core::units::{show_duration, Bytes, Time};
 use mega_linux::host::{LinuxHost, Options, Roster};
-use mega_linux::knobs::Claims;
+use mega_linux::knobs::{Claims, STATE_FOLDER};
 use mega_linux::proc::{maps, stat, ProcRoot};
 use mega_linux::process::Process;
 use mega_linux::scan::Scanner;
@@ -25,7 +25,7 @@ use super::{cannot_write, create, header, nanos, output};
 use crate::args::RecordArgs;
 use crate::children;
 use crate::exit::{say, tell, Failure};
-use crate::manage::{scanner_for, FamilyRoster, STATE_DIR};
+use crate::manage::{scanner_for, FamilyRoster};
 
 /// A killed recorder loses no more than this of its trace.
 const FLUSH: Duration = Duration::from_secs(1);
@@ -144,7 +144,7 @@ impl Recording {
             ));
         }
         // A manager goes by the accessed bits that it cleared itself: whoever else clears them has to be alone with the process.
-        let claims = args.age.then(|| Claims::open(STATE_DIR.as_ref())).transpose();
+        let claims = args.age.then(|| Claims::open(STATE_FOLDER.as_ref())).transpose();
         Ok(Self {
             scanner,
             claims: claims.context("cannot open the list of managed processes")?,

@@ -11,10 +11,10 @@ use mega_lab::simulated::figures::{self, Parts};
 use mega_lab::simulated::live;
 use mega_lab::simulated::sweep::pool::{self, Told};
 use mega_linux::proc::{meminfo, ProcRoot};
-use mega_sim::scenario::{CostsOf, Scenario, Silent};
+use mega_sim::scenario::{CostsOf, MachineSpec, Scenario, Silent};
 
-use super::input;
 use super::lines::Lines;
+use super::{calibrate, input};
 use crate::args::SimAccuracyArgs;
 use crate::bench::{self, command_line, Asked};
 
@@ -25,9 +25,16 @@ pub fn run(args: &SimAccuracyArgs) -> Result<()> {
         .total_bytes
         .context("/proc/meminfo does not say how much memory there is")?;
     let costs = match &args.costs {
-        Some(path) => CostsOf::Values(Box::new(input::costs(path)?)),
-        None => CostsOf::Name("development".to_string()),
+        Some(path) => input::costs(path)?,
+        // It is this machine that the simulated one is held against.
+        None => calibrate::measure(&mut Lines::new(args.quiet))?.costs,
     };
+    let tlb = match &args.tlb {
+        Some(text) => text.clone(),
+        None => calibrate::tlb(&mut Lines::new(args.quiet))?.text,
+    };
+    let costs_json = costs.to_json() + "\n";
+    let costs = CostsOf::Values(Box::new(costs));
     let about = |name: &str, title: &str| About {
         name: name.to_string(),
         title: title.to_string(),
@@ -43,7 +50,13 @@ pub fn run(args: &SimAccuracyArgs) -> Result<()> {
         Ok(bench::run(&asked, &args.bench(), rounds)?.record)
     };
     // Simulated first: what is wrong with it is known before the long part.
-    let simulated = simulated(args, Bytes(memory), &costs, about("accuracy-simulated", "simulated"))?;
+    let machine = MachineSpec {
+        memory: Bytes(memory),
+        costs,
+        tlb: Some(tlb),
+        ..MachineSpec::default()
+    };
+    let simulated = simulated(args, &machine, about("accuracy-simulated", "simulated"))?;
     let counted = measured(true, 1)?;
     let live = measured(false, args.rounds)?;
     let accuracy = live::compare(&live, &counted, &simulated);
@@ -51,6 +64,7 @@ pub fn run(args: &SimAccuracyArgs) -> Result<()> {
     let (json, table) = (folder.path().join("accuracy.json"), folder.path().join("accuracy.md"));
     std::fs::write(&json, serde_json::to_string_pretty(&accuracy)?)
         .and_then(|()| std::fs::write(&table, accuracy.text()))
+        .and_then(|()| std::fs::write(folder.path().join("mega-costs.json"), costs_json))
         .with_context(|| format!("cannot write to {}", folder.path().display()))?;
     let mut out = std::io::stdout().lock();
     if args.json {
@@ -62,8 +76,8 @@ pub fn run(args: &SimAccuracyArgs) -> Result<()> {
 }
 
 /// The simulated runs.
-fn simulated(args: &SimAccuracyArgs, memory: Bytes, costs: &CostsOf, about: About) -> Result<Record> {
-    let scenarios = live::scenarios(args.scale, memory, costs, args.seed);
+fn simulated(args: &SimAccuracyArgs, machine: &MachineSpec, about: About) -> Result<Record> {
+    let scenarios = live::scenarios(args.scale, machine, args.seed);
     let first = scenarios
         .first()
         .and_then(|of| of.first())

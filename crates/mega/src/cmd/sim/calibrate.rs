@@ -8,9 +8,11 @@ use mega_core::units::Bytes;
 use mega_lab::measure::machine;
 use mega_lab::report::folder::write_whole;
 use mega_lab::report::scale::civil;
-use mega_linux::proc::ProcRoot;
+use mega_linux::proc::{cpuinfo, ProcRoot};
 use mega_sim::calibrate::{self, Calibration};
 use mega_sim::cost::Costs;
+use mega_sim::tlb::fit::{fit, Fit};
+use mega_sim::tlb::of_processor;
 use serde_json::json;
 
 use super::lines::Lines;
@@ -51,27 +53,63 @@ const MEASURED: &[(&str, &[&str])] = &[
 
 /// Measures, shows, keeps.
 pub fn run(args: &SimCalibrateArgs) -> Result<()> {
+    let mut lines = Lines::new(args.quiet);
+    let found = measure(&mut lines)?;
+    let fit = args.tlb.then(|| tlb(&mut lines)).transpose()?;
+    let text = found.costs.to_json() + "\n";
+    write_whole(&args.output, text.as_bytes()).context("cannot keep the costs")?;
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        writeln!(out, "{}", as_json(&found, fit.as_ref()))?;
+    } else {
+        write!(out, "{}", as_text(&found))?;
+        if let Some(fit) = &fit {
+            writeln!(
+                out,
+                "TLB: --tlb {}\n  of random accesses over 8 MB to 2 GB {:.0} % off in the mean, {:.0} % at most",
+                fit.text,
+                100.0 * fit.error,
+                100.0 * fit.worst
+            )?;
+        }
+        writeln!(out, "kept in {}", args.output.display())?;
+    }
+    out.flush()?;
+    Ok(())
+}
+
+/// What this machine takes, with its name and today's date.
+pub(super) fn measure(lines: &mut Lines) -> Result<Calibration> {
     let here = machine::describe(&ProcRoot::default());
     let kind = if here.virtual_machine { ", virtual" } else { "" };
     let memory = Bytes(here.memory_bytes);
     let name = format!("{} × {}, {memory}{kind}", here.processors, here.processor);
     let [year, month, day, ..] = civil(super::now_unix_s());
-    let mut lines = Lines::new(args.quiet);
-    lines.now("measuring what faults, copies, promotions, calls and loads cost: some seconds");
+    lines.now("measuring what faults, copies, promotions, calls and loads cost: ten seconds");
     let found = calibrate::run(&name, &here.kernel, &format!("{year:04}-{month:02}-{day:02}"));
     lines.clear();
-    let found = found?;
-    let text = found.costs.to_json() + "\n";
-    write_whole(&args.output, text.as_bytes()).context("cannot keep the costs")?;
-    let mut out = std::io::stdout().lock();
-    if args.json {
-        writeln!(out, "{}", as_json(&found))?;
-    } else {
-        write!(out, "{}", as_text(&found))?;
-        writeln!(out, "kept in {}", args.output.display())?;
-    }
-    out.flush()?;
-    Ok(())
+    Ok(found?)
+}
+
+/// Memory that the pointer chase goes over.
+const REACH_BYTES: u64 = 2 << 30;
+
+/// This machine's TLB.
+pub(super) fn tlb(lines: &mut Lines) -> Result<Fit> {
+    let cpu = cpuinfo::read(&ProcRoot::default()).context("cannot see which processor this is")?;
+    let (vendor, family, model) = cpu
+        .identity
+        .clone()
+        .context("/proc/cpuinfo does not say which processor this is")?;
+    // Whose sizes are not known has those of the development machine.
+    let name = of_processor(&vendor, family, model).unwrap_or("sapphire-rapids");
+    lines.now("measuring random accesses over 16 KB to 2 GB: half a minute");
+    let mhz = calibrate::mhz();
+    let rows = calibrate::reach(REACH_BYTES);
+    lines.now("finding the TLB that explains them: a minute");
+    let fit = rows.map(|rows| fit(name, mhz, cpu.has("hypervisor"), &rows));
+    lines.clear();
+    fit?.map_err(anyhow::Error::msg)
 }
 
 /// The samples that a cost follows from, if they were all taken.
@@ -81,7 +119,7 @@ fn measured(found: &Calibration, cost: &str) -> Option<&'static [&'static str]> 
     samples.iter().all(taken).then_some(*samples)
 }
 
-fn as_json(found: &Calibration) -> String {
+fn as_json(found: &Calibration, fit: Option<&Fit>) -> String {
     let (defaults, sources) = (Costs::default().values(), Costs::sources());
     let costs: Vec<_> = found
         .costs
@@ -96,6 +134,7 @@ fn as_json(found: &Calibration) -> String {
     json!({
         "schema": 1, "kind": "calibration", "machine": found.costs.machine, "kernel": found.costs.kernel,
         "date": found.costs.date, "costs": costs, "samples": found.samples, "notes": found.notes,
+        "tlb": fit.map(|fit| json!({"text": fit.text, "error": fit.error, "worst": fit.worst})),
     })
     .to_string()
 }
@@ -183,7 +222,7 @@ mod tests {
                 .all(|line| line.chars().count() <= 80 || line.contains("Linux")),
             "{text}"
         );
-        let json: serde_json::Value = serde_json::from_str(&as_json(&calibration(&["split"]))).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&as_json(&calibration(&["split"]), None)).unwrap();
         let costs = json["costs"].as_array().unwrap();
         assert_eq!(costs.len(), Costs::default().values().len());
         let split = costs.iter().find(|cost| cost["name"] == "split_ns").unwrap();
