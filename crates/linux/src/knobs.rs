@@ -1,7 +1,8 @@
 //! Global settings that are put back, whatever happens.
 //!
 //! Every manager that changes settings keeps a file (each [`Knobs`] of a process its own), `knobs/PID-START-N.json` in the state folder (/run/mega): each knob with
-//! its original value and what the manager may have written. The file is on disk before the knob is touched. So:
+//! its original value and what the manager may have written. The file is there before the knob is touched (in memory: what a boot forgets
+//! is forgotten with the knobs themselves, so nobody waits for a disk). So:
 //!
 //! - on a normal end [`Knobs::restore`] (or drop) puts back what is still as we wrote it;
 //! - after a crash the next [`Knobs::recover`] finds a file whose manager is gone, and does the same;
@@ -222,7 +223,17 @@ impl Knobs {
 
     /// Sets a count to this number or, where the kernel cannot, to one on the way to it. Answers which.
     pub fn raise(&mut self, path: &Path, value: u64) -> Result<u64> {
-        match self.change(path, &value.to_string(), true, &mut put) {
+        self.raise_by(path, value, &mut put)
+    }
+
+    /// As [`Knobs::raise`], with the write itself left to `write`, which may end it early.
+    pub fn raise_by(
+        &mut self,
+        path: &Path,
+        value: u64,
+        write: &mut dyn FnMut(&Path, &str) -> io::Result<()>,
+    ) -> Result<u64> {
+        match self.change(path, &value.to_string(), true, write) {
             Ok(_) => Ok(value),
             Err(KnobError::NotKept { path, wrote, reads }) => match reads.parse() {
                 Ok(reached) => Ok(reached),

@@ -176,6 +176,11 @@ impl Task<'_> {
         (self.stop)()
     }
 
+    /// Its time is over.
+    fn is_late(&self) -> bool {
+        Instant::now() >= self.deadline
+    }
+
     /// Whether it is over, and why. `held`: blocks that the actuator holds and will free.
     fn over(&self, held: u64) -> Result<Option<Ended>, CompactError> {
         if self.is_stopped() {
@@ -187,7 +192,7 @@ impl Task<'_> {
         if there >= self.target.0 || there.saturating_add(self.on_lists()?) >= self.target.0 {
             return Ok(Some(Ended::Amount));
         }
-        Ok((Instant::now() >= self.deadline).then_some(Ended::Time))
+        Ok(self.is_late().then_some(Ended::Time))
     }
 }
 

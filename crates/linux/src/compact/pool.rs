@@ -3,6 +3,7 @@
 //! The pool takes the blocks that are free first. So it has to hold all of them for a moment, which nobody else can have then, before
 //! compaction makes any more.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -58,10 +59,26 @@ impl Pool {
                 }
                 let free = buddyinfo::read(task.root)?.free_blocks().0;
                 let step = free.clamp(STEP, FREE_STEP);
-                let reached = self.knobs.raise(path, now.saturating_add(step))?;
+                let mut ended = None;
+                let reached = self
+                    .knobs
+                    .raise_by(path, now.saturating_add(step), &mut |path, value| {
+                        let file = std::fs::OpenOptions::new().write(true).open(path)?;
+                        // A page for which the kernel has to compact and reclaim may take it seconds; it looks for signals after each.
+                        let written = write::until(Way::Pool, &file, value, || late(task)).map_err(io::Error::other)?;
+                        ended = written.ended;
+                        match (written.said, ended) {
+                            // What it made until then is there.
+                            (_, Some(_)) | (Ok(()), None) => Ok(()),
+                            (Err(errno), None) => Err(errno.into()),
+                        }
+                    })?;
                 held += reached.saturating_sub(now);
                 let had = reached > now;
                 now = reached;
+                if let Some(ended) = ended {
+                    return Ok(ended);
+                }
                 if !had {
                     break;
                 }
@@ -69,6 +86,14 @@ impl Pool {
         }
         Ok(Ended::Through)
     }
+}
+
+/// Whether its time is over. How much there is is looked at between two writes: those of a step take what is free first.
+fn late(task: &Task<'_>) -> Result<Option<Ended>, CompactError> {
+    Ok(match task.is_stopped() {
+        true => Some(Ended::Stopped),
+        false => task.is_late().then_some(Ended::Time),
+    })
 }
 
 fn number(knobs: &Knobs, path: &Path) -> Result<u64, CompactError> {

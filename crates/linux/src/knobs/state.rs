@@ -157,7 +157,7 @@ impl Folder {
         serde_json::from_slice(&text).map_err(|e| format!("{}: {e}", path.display()))
     }
 
-    /// Writes the file so that after a crash at any moment it is the old one or the new one; nothing: removes it.
+    /// Writes the file so that whoever reads it, or finds it after we were killed at any moment, sees the old one or the new one; nothing: removes it.
     pub fn save<T: Serialize>(&self, _lock: &Lock, path: &Path, state: Option<&T>) -> Result<(), KnobError> {
         let temporary = path.with_extension("new");
         let save = || -> io::Result<()> {
@@ -174,12 +174,7 @@ impl Folder {
                 .mode(0o600)
                 .open(&temporary)?;
             file.write_all(&serde_json::to_vec_pretty(state)?)?;
-            file.sync_all()?;
-            fs::rename(&temporary, path)?;
-            match path.parent() {
-                Some(folder) => File::open(folder)?.sync_all(),
-                None => Ok(()),
-            }
+            fs::rename(&temporary, path)
         };
         save().map_err(|e| Error::io(path, "save", e).into())
     }

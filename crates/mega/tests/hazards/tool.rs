@@ -136,7 +136,12 @@ impl Program {
     /// Waits for its end, this long at most.
     pub fn wait(mut self, most: Duration) -> Ended {
         let ended = wait_until(most, || !self.is_running());
-        assert!(ended, "no end within {most:?}; stderr: {}", self.stderr());
+        assert!(
+            ended,
+            "no end within {most:?}; stderr: {}\n{}",
+            self.stderr(),
+            where_it_waits(self.pid())
+        );
         Ended {
             status: self.child.wait().unwrap(),
             stdout: fs::read(self.folder.path().join("out")).unwrap(),
@@ -150,6 +155,21 @@ impl Drop for Program {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// What a process and its children were asked to do, and where in the kernel their threads are: for whoever reads why a test hung.
+fn where_it_waits(pid: u32) -> String {
+    let read = |path: PathBuf| String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).replace('\0', " ");
+    let folder = PathBuf::from(format!("/proc/{pid}"));
+    let mut text = format!("{pid}: {}\n", read(folder.join("cmdline")));
+    for task in fs::read_dir(folder.join("task")).into_iter().flatten().flatten() {
+        let (stack, state) = (read(task.path().join("stack")), read(task.path().join("stat")));
+        text += &format!("{}\n{stack}", state.chars().take(60).collect::<String>());
+        for child in read(task.path().join("children")).split_whitespace() {
+            text += &child.parse().map(where_it_waits).unwrap_or_default();
+        }
+    }
+    text
 }
 
 /// `mega ARGS` to its end.

@@ -39,6 +39,9 @@ struct Figures {
     memory: u32,
 }
 
+/// What is moved, the most telling first.
+const MOVED: [fn(&mut Figures) -> &mut u32; 3] = [|f| &mut f.memory, |f| &mut f.l3, |f| &mut f.l3_mb];
+
 /// The processor `name` as the rows say. In a virtual machine the host's page size is one of the figures.
 ///
 /// # Errors
@@ -82,11 +85,7 @@ pub fn fit(name: &str, mhz: u32, virtual_machine: bool, rows: &[Reach]) -> Resul
         let mut error = mean(&figures);
         for _ in 0..PASSES {
             let before = error;
-            for figure in [
-                |f: &mut Figures| &mut f.memory,
-                |f: &mut Figures| &mut f.l3,
-                |f: &mut Figures| &mut f.l3_mb,
-            ] {
+            for figure in MOVED {
                 for factor in FACTORS {
                     let mut other = figures.clone();
                     let value = figure(&mut other);
