@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use crate::cost::Costs;
 use crate::tlb::predict::{chase, offset, LOOP_CYCLES};
 use crate::tlb::PageSize;
+use crate::workload::{pace, pattern};
 
 const PAGE: usize = 4096;
 const REGION: usize = 2 << 20;
@@ -101,6 +102,7 @@ pub fn run(machine: &str, kernel: &str, date: &str) -> Result<Calibration, Calib
         calibration.faults()?;
         calibration.copies()?;
         calibration.promotions()?;
+        calibration.ageing()?;
         calibration.calls(second_cpu)?;
         calibration.memory()
     })?;
@@ -155,7 +157,7 @@ pub fn reach(largest: u64) -> Result<Vec<Reach>, CalibrateError> {
                 chase_ns(&area, bytes, 1_000_000);
                 let mut ns: Vec<f64> = (0..5).map(|_| chase_ns(&area, bytes, 600_000)).collect();
                 ns.sort_by(f64::total_cmp);
-                let mut overlapped: Vec<f64> = (0..5).map(|_| independent_ns(&area, bytes, 600_000)).collect();
+                let mut overlapped: Vec<f64> = (0..5).map(|_| independent_ns(&area, bytes, 2_000_000)).collect();
                 overlapped.sort_by(f64::total_cmp);
                 rows.push(Reach {
                     bytes,
@@ -275,26 +277,19 @@ impl Calibration {
         Ok(())
     }
 
-    /// Collapse with all and with few pages mapped, split, and clearing accessed bits.
+    /// Collapse with all and with few pages mapped, and split.
     fn promotions(&mut self) -> Result<(), CalibrateError> {
         const FEW: usize = 10;
         let area = Area::new(PROMOTED)?;
         let (mut full, mut few, mut splits) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut colds, mut touches) = (Vec::new(), Vec::new());
         for round in 0..5 {
             for pages in [512, FEW] {
                 area.advise(0, area.bytes, Advice::LinuxNoHugepage)?;
                 for region in (0..area.bytes).step_by(REGION) {
                     area.touch_every(region, pages * PAGE, PAGE);
                 }
-                if pages == 512 {
-                    let cold = time(|| drop(area.advise(0, area.bytes, Advice::LinuxCold)));
-                    colds.push(cold / (area.bytes / PAGE) as f64);
-                    let first = time(|| area.touch_every(0, area.bytes, PAGE));
-                    let again = time(|| area.touch_every(0, area.bytes, PAGE));
-                    touches.push((first - again) / (area.bytes / PAGE) as f64);
-                }
                 area.advise(0, area.bytes, Advice::LinuxHugepage)?;
+                warm_blocks(area.bytes + area.bytes / 4)?;
                 for region in (0..area.bytes).step_by(REGION) {
                     let start = now_ns();
                     if let Err(error) = area.collapse(region) {
@@ -325,6 +320,24 @@ impl Calibration {
             self.costs.collapse_overhead_ns = whole(few - page * FEW as f64);
         }
         self.costs.split_ns = whole(self.keep("split", splits)).max(self.costs.split_mapping_ns);
+        Ok(())
+    }
+
+    /// Clearing accessed bits, and what it costs to set them again: at random, since a neighbour's entry is in the same line of the table.
+    fn ageing(&mut self) -> Result<(), CalibrateError> {
+        let area = Area::new(FAULTED)?;
+        area.advise(0, area.bytes, Advice::LinuxNoHugepage)?;
+        area.touch_every(0, area.bytes, PAGE);
+        let pages = area.bytes / PAGE;
+        // Odd, so that it comes to every page of a power of two of them.
+        let at_random = || (0..pages).for_each(|nth| area.touch(nth * 0x9E37_79B1 % pages * PAGE));
+        let (mut colds, mut touches) = (Vec::new(), Vec::new());
+        for _ in 0..5 {
+            let cold = time(|| drop(area.advise(0, area.bytes, Advice::LinuxCold)));
+            colds.push(cold / pages as f64);
+            let (first, again) = (time(at_random), time(at_random));
+            touches.push((first - again) / pages as f64);
+        }
         self.costs.clear_page_ns = whole(self.keep("clearing a base page's accessed bit", colds));
         self.costs.madvise_page_ns = self.costs.clear_page_ns;
         self.costs.set_accessed_ns = whole(self.keep("touching a base page whose accessed bit was cleared", touches));
@@ -405,12 +418,21 @@ impl Calibration {
         let many: Vec<f64> = (0..7)
             .map(|_| independent_ns(&area, area.bytes as u64, 4_000_000))
             .collect();
-        let many = self.keep("load from 512 MB, independent", many);
+        let many = self.keep("update in 512 MB, independent", many);
         self.costs.memory_hit_ns = whole(hit);
         self.costs.memory_miss_ns = whole(miss).max(self.costs.memory_hit_ns);
         self.costs.memory_overlapped_ns = whole(many).min(self.costs.memory_miss_ns);
         Ok(())
     }
+}
+
+/// Takes so much memory in huge pages and gives it back: whoever takes blocks next gets these. A host takes back what has been free for seconds, and
+/// the next touch of it costs fifty times as much as any other.
+fn warm_blocks(bytes: usize) -> Result<(), CalibrateError> {
+    let area = Area::new(bytes)?;
+    area.advise(0, area.bytes, Advice::LinuxHugepage)?;
+    area.touch_every(0, area.bytes, PAGE);
+    Ok(())
 }
 
 /// A cost of at least 1 ns.
@@ -478,20 +500,18 @@ fn chase_ns(area: &Area, bytes: u64, accesses: u64) -> f64 {
     ns / accesses as f64
 }
 
-/// Nanoseconds per load where none waits for another.
+/// Nanoseconds of memory per update at random where none waits for another: those of GUPS, less its computing.
 fn independent_ns(area: &Area, bytes: u64, accesses: u64) -> f64 {
-    let (mut place, mut sum) = (now_ns(), 0);
+    let mut rng = pattern::rng(now_ns());
     let ns = time(|| {
-        for _ in 0..accesses {
-            sum ^= area.read(offset(place, bytes) as usize);
-            place = chase(place, 0);
+        for (index, random) in pattern::updates(&mut rng, bytes / 8).take(accesses as usize) {
+            area.update(8 * index as usize, random);
         }
     });
-    black_box(sum);
-    ns / accesses as f64
+    (ns / accesses as f64 - pace::UPDATE as f64).max(1.0)
 }
 
-/// Memory of our own, aligned to a region and unmapped when dropped. All of it reads as 0 but the first byte of touched pages.
+/// Memory of our own, aligned to a region and unmapped when dropped. It reads as 0 until it is updated.
 struct Area {
     map: *mut c_void,
     map_bytes: usize,
@@ -558,6 +578,17 @@ impl Area {
         assert!(at < self.bytes && at % 8 == 0, "inside the area");
         // SAFETY: inside our own mapping (its length is a multiple of eight) and aligned, as its start is page-aligned.
         unsafe { self.start.add(at).cast::<u64>().read_volatile() }
+    }
+
+    /// Combines the eight bytes at a multiple of eight with others.
+    #[inline]
+    fn update(&self, at: usize, with: u64) {
+        assert!(at < self.bytes && at % 8 == 0, "inside the area");
+        // SAFETY: inside our own mapping and aligned, which no reference points into; volatile, so that it happens.
+        unsafe {
+            let word = self.start.add(at).cast::<u64>();
+            word.write_volatile(word.read_volatile() ^ with);
+        }
     }
 
     fn touch_every(&self, from: usize, bytes: usize, step: usize) {

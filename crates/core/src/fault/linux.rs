@@ -124,6 +124,9 @@ impl FaultPolicy for LinuxFault {
         };
         // A load gets the huge zero page, whose first store falls back to base pages (5.8 to 6.12 at least): as if base pages had come at once.
         let loaded = fault.loaded && !self.params.huge_after_load;
+        if allowed && fault.fits && !fault.write && !fault.loaded && self.params.huge_after_load {
+            return Place::ZeroHuge;
+        }
         if !allowed || !fault.fits || !fault.write || loaded {
             return Place::Base;
         }

@@ -5,6 +5,7 @@
 
 mod base;
 mod freebsd;
+mod giant;
 mod hawkeye;
 mod linux;
 mod lrbhps;
@@ -12,6 +13,7 @@ mod quicksilver;
 
 pub use base::BaseFault;
 pub use freebsd::{FreeBsd, FreeBsdParams};
+pub use giant::GiantFault;
 pub use hawkeye::{HawkeyeFault, HawkeyeFaultParams};
 pub use linux::{Defrag, Enabled, LinuxFault, LinuxFaultParams};
 pub use lrbhps::{Lrbhps, LrbhpsParams};
@@ -72,8 +74,13 @@ pub enum Effort {
 pub enum Place {
     /// A base page.
     Base,
+    /// The shared huge zero page for a load: all of the region reads as zeroes after one fault. A store to it is a first fault again, with
+    /// [`Fault::loaded`].
+    ZeroHuge,
     /// A huge page, else a base page.
     Huge(Effort),
+    /// A page of 1 GB where the mapping covers all of that GB, nothing is mapped in it yet and a GB is free in one piece; else as [`Place::Huge`].
+    Giant(Effort),
     /// A block is set aside and its base page mapped; else a base page of its own.
     Reserve(Effort),
 }
@@ -180,6 +187,11 @@ pub trait FaultPolicy: Send {
         Rest::Deferred
     }
 
+    /// It maps pages of 1 GB: large mappings begin at a multiple of that.
+    fn maps_giant(&self) -> bool {
+        false
+    }
+
     /// Direct compaction takes the pages of reservations that have not changed for so long first; none: it leaves reservations alone.
     fn moves_idle(&self) -> Option<Duration> {
         None
@@ -219,6 +231,10 @@ pub const FAULT_POLICIES: &[(&str, &str)] = &[
         "a reservation at the first fault, huge once all of it is populated (FreeBSD)",
     ),
     (
+        "giant",
+        "a page of 1 GB at a GB's first fault, else of 2 MB (Memomania's layout 1G)",
+    ),
+    (
         "hawkeye",
         "base pages, and free memory zeroed beforehand (HawkEye's part in faults)",
     ),
@@ -238,6 +254,7 @@ pub fn by_name(name: &str) -> Option<Box<dyn FaultPolicy>> {
         "base" => Box::<BaseFault>::default(),
         "linux" => Box::<LinuxFault>::default(),
         "freebsd" => Box::<FreeBsd>::default(),
+        "giant" => Box::<GiantFault>::default(),
         "hawkeye" => Box::<HawkeyeFault>::default(),
         "quicksilver" => Box::<Quicksilver>::default(),
         "lrbhps" => Box::<Lrbhps>::default(),

@@ -70,6 +70,7 @@ pub fn metrics() -> Vec<Metric> {
             Better::Lower,
         ),
         count("bad_accesses", "accesses to what is not mapped"),
+        Metric::new("giant_bytes", "in pages of 1 GB", Unit::Bytes, Better::Neither),
         time("reservations_cpu_ns", "processor time of work on reservations"),
         time("prezero_cpu_ns", "processor time of zeroing free memory"),
         time("shrinker_cpu_ns", "processor time of splitting underused huge pages"),
@@ -207,6 +208,7 @@ fn memory(outcome: &SimOutcome) -> BTreeMap<String, f64> {
     };
     put("rss_bytes", sum(|p| p.resident_bytes));
     put("huge_bytes", sum(|p| p.huge_bytes));
+    put("giant_bytes", sum(|p| p.giant_bytes));
     put("waste_bytes", sum(|p| p.waste_bytes));
     put("swapped_bytes", sum(|p| p.swapped_bytes));
     put("waited_ns", sum(|p| p.stall_ns));

@@ -282,7 +282,7 @@ pub struct SimCalibrateArgs {
     #[arg(short, long, value_name = "FILE", default_value = "mega-costs.json")]
     pub output: PathBuf,
 
-    /// Find out about the TLB, too: two minutes, and 2 GB
+    /// Find out about the TLB, too: two minutes, and 4 GB
     #[arg(long)]
     pub tlb: bool,
 

@@ -9,6 +9,8 @@
 mod populate;
 mod write;
 
+pub(crate) use populate::GIANT_PAGES;
+
 use crate::machine::{Machine, MachineError};
 use crate::space::{Entry, Pte};
 use crate::unit::{Page, SpaceId};
@@ -33,6 +35,9 @@ impl Machine {
                 let pte = table.ptes[page.index()];
                 if let Some(slot) = pte.slot() {
                     self.swap_in(id, page, slot)
+                } else if table.zero_huge && table.frames == 0 && write {
+                    self.flush_region(id, region);
+                    self.first_fault(id, page, write)
                 } else if pte.is_present() && pte.has(Pte::PROTECTED) {
                     self.write_base(id, page)
                 } else if table.frames == 0 && table.backing.block().is_none() && write {

@@ -1,12 +1,17 @@
 //! First touches.
 
+use mega_core::block::Hpfn;
 use mega_core::fault::{Advice, Effort, Fault, Place};
 use mega_core::observe::Region;
 use mega_core::units::{Time, REGION_PAGES};
 
 use crate::machine::{Machine, MachineError};
+use crate::physical::GIANT_BLOCKS;
 use crate::space::{Huge, Pte, Table};
 use crate::unit::{Owner, Page, SpaceId};
+
+/// Base pages of a page of 1 GB.
+pub(crate) const GIANT_PAGES: u64 = GIANT_BLOCKS as u64 * REGION_PAGES as u64;
 
 impl Machine {
     /// A fault in a region that has no memory yet: the policy says what it gets.
@@ -32,12 +37,57 @@ impl Machine {
         let swapped = space.tables.table_of(region).is_some_and(|table| table.swapped > 0);
         match self.policy.place(&fault) {
             Place::Huge(effort) if !swapped && fault.fits && self.populate_huge(id, region, effort) => Ok(()),
+            Place::ZeroHuge if !write && !fault.loaded && fault.fits => {
+                self.populate_zero_huge(id, region);
+                Ok(())
+            }
+            Place::Giant(_) if !swapped && fault.fits && self.populate_giant(id, region) => Ok(()),
+            Place::Giant(effort) if !swapped && fault.fits && self.populate_huge(id, region, effort) => Ok(()),
             Place::Reserve(effort) if write => {
                 self.reserve(id, region, effort);
                 self.populate(id, page, write)
             }
             _ => self.populate(id, page, write),
         }
+    }
+
+    /// The huge zero page in a region that has nothing, as a table full of zero pages: what is translated is smaller than it would be.
+    fn populate_zero_huge(&mut self, id: SpaceId, region: Region) {
+        self.charge(self.prices.zero_page);
+        let Some(space) = self.spaces.get_mut(id) else { return };
+        let table = Table {
+            ptes: [Pte::ZERO_PAGE; REGION_PAGES as usize],
+            mapped: REGION_PAGES as u16,
+            zero_huge: true,
+            ..Table::default()
+        };
+        space.tables.put_table(region, Box::new(table));
+        space.counts.zero_pages += u64::from(REGION_PAGES);
+        space.counts.zero_faults += 1;
+    }
+
+    /// A zeroed page of 1 GB. False: its mapping ends inside of that GB, something is there already, or nothing so large is free.
+    fn populate_giant(&mut self, id: SpaceId, region: Region) -> bool {
+        let first = Page(Page::first_of(region).0 / GIANT_PAGES * GIANT_PAGES);
+        let Some(space) = self.spaces.get(id) else { return false };
+        let vma = space.vmas.find(first.0);
+        if !vma.is_some_and(|vma| vma.covers(first.0, first.0 + GIANT_PAGES)) || !space.tables.gb_is_empty(region) {
+            return false;
+        }
+        let page = |nth: u32| Page(first.0 + u64::from(nth) * u64::from(REGION_PAGES));
+        let owner = |nth| Owner::Anonymous(id, page(nth));
+        let Some(block) = self.giant_block(owner(0), owner) else {
+            return false;
+        };
+        for nth in 0..GIANT_BLOCKS {
+            self.zero_block(Hpfn(block.0 + nth));
+        }
+        if let Some(space) = self.spaces.get_mut(id) {
+            space.tables.put_giant(region, block);
+            space.counts.huge += u64::from(GIANT_BLOCKS);
+            space.counts.resident_pages += GIANT_PAGES;
+        }
+        true
     }
 
     /// A zeroed huge page. False: there is no block.

@@ -5,6 +5,7 @@ use mega_core::observe::Region;
 use mega_core::units::REGION_PAGES;
 
 use super::{Machine, MachineError};
+use crate::fault::GIANT_PAGES;
 use crate::space::{Entry, Flags, Pte};
 use crate::unit::{Owner, Page, SpaceId, BASE_PAGE_BITS};
 
@@ -71,12 +72,16 @@ impl Machine {
         self.enter(id)?;
         self.charge(self.prices.mmap);
         let aligned = apart || (self.align_mappings && count >= PAGES);
-        let align = if aligned { PAGES } else { 1 };
+        let align = match aligned {
+            _ if count >= GIANT_PAGES && self.policy.maps_giant() => GIANT_PAGES,
+            true => PAGES,
+            false => 1,
+        };
         let space = self.spaces.get_mut(id).ok_or(MachineError::NoProcess)?;
         let start = if apart {
-            // A gap that begins a page earlier and ends a page later.
-            let room = space.vmas.room(count + PAGES + 1, align, MMAP_FIRST, MMAP_END);
-            room.map(|at| at + PAGES)
+            // A gap that begins earlier and ends a page later.
+            let room = space.vmas.room(count + align + 1, align, MMAP_FIRST, MMAP_END);
+            room.map(|at| at + align)
         } else {
             space.vmas.room(count, align, MMAP_FIRST, MMAP_END)
         };

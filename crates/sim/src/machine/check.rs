@@ -6,6 +6,7 @@ use mega_core::observe::Region;
 use mega_core::units::REGION_PAGES;
 
 use super::Machine;
+use crate::physical::GIANT_BLOCKS;
 use crate::space::{Backing, Entry, Space};
 use crate::unit::{Frame, Owner, Page};
 
@@ -100,6 +101,7 @@ impl Machine {
 
     fn check_space(&self, space: &Space, seen: &mut Seen) -> Result<(), CheckError> {
         let (mut resident, mut zero, mut huge_pages, mut swapped) = (0u64, 0u64, 0u64, 0u64);
+        let mut giant_parts = 0u64;
         for region in space.tables.all_used() {
             let name = format!("{:?} {region}", space.id);
             let first = Page::first_of(region).0;
@@ -114,6 +116,15 @@ impl Machine {
                     let shared = matches!(self.physical.owner(huge.frame(0)), Some(Owner::Shared(_)));
                     must!(!shared || huge.protected, "{name}: shared and writable");
                     must!(huge.dirty || huge.held() == 0, "{name}: clean and not zero");
+                    if huge.giant {
+                        giant_parts += 1;
+                        let nth = (region.0 % u64::from(GIANT_BLOCKS)) as u32;
+                        must!(
+                            huge.block.0 % GIANT_BLOCKS == nth && !shared,
+                            "{name}: part {nth} of a page of 1 GB is block {}",
+                            huge.block.0
+                        );
+                    }
                 }
                 Entry::Table(at) => {
                     let table = space.tables.table(at);
@@ -158,6 +169,12 @@ impl Machine {
                 }
             }
         }
+        let giants = space.tables.giants();
+        must!(
+            giant_parts == giants * u64::from(GIANT_BLOCKS),
+            "{:?}: {giant_parts} parts of {giants} pages of 1 GB",
+            space.id
+        );
         let c = &space.counts;
         let counted = (resident, zero, huge_pages, swapped);
         let kept = (c.resident_pages, c.zero_pages, c.huge, c.swapped);

@@ -58,6 +58,7 @@ impl Machine {
         match parent.tables.get(region) {
             Entry::None => 0,
             Entry::Huge(at) => {
+                parent.tables.break_giant(region);
                 let huge = parent.tables.huge_mut(at);
                 huge.protected = true;
                 let copy = huge.clone();

@@ -163,6 +163,13 @@ impl Machine {
         }
     }
 
+    /// 1 GB in one piece, unzeroed, near whoever this is; each block has the owner that `owner` gives for its number.
+    pub(crate) fn giant_block(&mut self, near: Owner, owner: impl Fn(u32) -> Owner) -> Option<Hpfn> {
+        self.charge(self.prices.take_block);
+        let ask = self.near(near);
+        self.physical.allocate_giant(ask, owner).map(Frame::block)
+    }
+
     /// A block for this owner, unzeroed.
     pub(crate) fn free_block(&mut self, effort: Effort, owner: Owner) -> Option<Hpfn> {
         self.charge(self.prices.take_block);

@@ -384,3 +384,61 @@ fn a_region_under_work_holds_up_who_needs_it() {
         Entry::Table(_)
     ));
 }
+
+#[test]
+fn a_gb_that_a_mapping_covers_is_one_leaf_until_a_part_of_it_changes() {
+    const GB: u64 = 1 << 30;
+    let config = Config {
+        check_contents: true,
+        ..Config::of_bytes(6 * GB)
+    };
+    let costs = config.costs.clone();
+    let (mut m, id) = machine_with("giant", &[], config);
+    let giants = |m: &Machine, id| m.space(id).unwrap().tables.giants();
+    let a = m.mmap(id, 2 * GB + 6 * MB, true).unwrap();
+    assert_eq!(a % GB, 0);
+    let before = m.space(id).unwrap().clock_ps;
+    m.access(id, a + 5 * PAGE, true).unwrap();
+    let took_ns = (m.space(id).unwrap().clock_ps - before) / 1000;
+    assert!(took_ns >= 512 * costs.zero_huge_ns, "all of it is zeroed");
+    m.access(id, a + GB + 3 * HUGE, false).unwrap();
+    // Its last GB ends outside of the mapping.
+    m.access(id, a + 2 * GB, true).unwrap();
+    assert_eq!((giants(&m, id), huge(&m, id), resident(&m, id)), (2, 1025, 1025 * 512));
+    assert_eq!(m.space(id).unwrap().counts.faults, 3);
+    touch(&mut m, id, a + GB - 4 * PAGE, 8);
+    assert_eq!(m.space(id).unwrap().counts.faults, 3);
+    m.check().unwrap();
+    // A child shares 512 huge pages, and a store splits one.
+    let child = m.fork(id).unwrap();
+    m.access(child, a + 5 * PAGE, true).unwrap();
+    assert_eq!((giants(&m, id), giants(&m, child)), (0, 0));
+    m.check().unwrap();
+    m.exit(child).unwrap();
+    let b = m.mmap(id, GB, true).unwrap();
+    touch(&mut m, id, b, 4);
+    assert_eq!(giants(&m, id), 1);
+    m.munmap(id, b + HUGE, HUGE).unwrap();
+    assert_eq!(
+        (
+            giants(&m, id),
+            m.space(id).unwrap().tables.huge_of(Region(b >> 21)).is_some()
+        ),
+        (0, true)
+    );
+    m.check().unwrap();
+    m.munmap(id, a, 2 * GB + 6 * MB).unwrap();
+    m.munmap(id, b, GB).unwrap();
+    assert_eq!(resident(&m, id), 0);
+    m.check().unwrap();
+}
+
+#[test]
+fn where_no_gb_is_free_in_one_piece_huge_pages_are_taken() {
+    let (mut m, id) = machine("giant");
+    let a = m.mmap(id, 1 << 30, true).unwrap();
+    touch(&mut m, id, a, 3);
+    let space = m.space(id).unwrap();
+    assert_eq!((space.tables.giants(), space.counts.huge), (0, 1));
+    m.check().unwrap();
+}

@@ -12,6 +12,7 @@
 //! | `zone` | a zone and its buddy allocator, with fallback between migrate types |
 //! | `pcp` | the processor's own lists |
 //! | `allocate` | allocating, freeing, splitting, joining, owners |
+//! | `giant` | 1 GB in one piece |
 //! | `cache` | the page cache: the oldest is dropped first |
 //! | `compact` | compaction: two scanners, deferral, chosen blocks |
 //! | `measure` | fragmentation, and blocks and zones in core's terms |
@@ -29,6 +30,7 @@ mod cache;
 mod check;
 mod compact;
 mod frames;
+mod giant;
 mod layout;
 mod list;
 mod measure;
@@ -41,6 +43,7 @@ mod zone;
 pub use allocate::{Ask, DownTo};
 pub use ballast::{Fragmented, Fragmenter, Pattern};
 pub use compact::{Compact, Compaction, Emptied, Mover};
+pub use giant::GIANT_BLOCKS;
 pub use layout::{Layout, LayoutError, Watermarks};
 pub use measure::ZoneFree;
 

@@ -138,6 +138,7 @@ impl Member {
             end_ns: space.clock_ps / 1000,
             resident_bytes: counts.resident_pages * BASE_PAGE_BYTES,
             huge_bytes: counts.huge * HUGE_PAGE_BYTES,
+            giant_bytes: space.tables.giants() << 30,
             waste_bytes: waste_pages * BASE_PAGE_BYTES,
             swapped_bytes: counts.swapped * BASE_PAGE_BYTES,
             faults: counts.faults,

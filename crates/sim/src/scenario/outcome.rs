@@ -56,6 +56,8 @@ pub struct ProgramOutcome {
     pub resident_bytes: u64,
     /// The same, in huge pages.
     pub huge_bytes: u64,
+    /// Of those, in pages of 1 GB.
+    pub giant_bytes: u64,
     /// Zero-filled base pages in huge pages.
     pub waste_bytes: u64,
     /// Memory that was swapped out.

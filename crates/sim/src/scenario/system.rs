@@ -1,7 +1,7 @@
 //! Systems by name: what decides at faults, what scans beside it, and who keeps a stock of free blocks.
 //!
 //! ```text
-//!   base  linux  freebsd  quicksilver  lrbhps:t=256                        deciding at faults
+//!   base  linux  freebsd  quicksilver  lrbhps:t=256  giant                 deciding at faults
 //!   thp-always  thp-madvise  thp-always-defrag                             linux, by the lab's names for its settings
 //!   mega  ingens  khugepaged  ethp  mega:uprom=30%                         scanning, on base pages
 //!   hawkeye                                                                both

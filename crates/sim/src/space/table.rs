@@ -47,6 +47,8 @@ pub struct Table {
     pub backing: Backing,
     /// When its reservation last changed, in ns.
     pub changed_ns: u64,
+    /// All of it was mapped as the huge zero page.
+    pub zero_huge: bool,
 }
 
 /// What can be counted in a table.
@@ -73,6 +75,7 @@ impl Default for Table {
             swapped: 0,
             backing: Backing::Frames,
             changed_ns: 0,
+            zero_huge: false,
         }
     }
 }
@@ -123,6 +126,9 @@ pub struct Huge {
     pub dirty: bool,
     /// Shared after a fork: a store must fault first.
     pub protected: bool,
+    /// It is a part of a page of 1 GB: one leaf maps it and the 511 beside it. The accessed bit is kept for each part all the same, finer than
+    /// hardware does.
+    pub giant: bool,
     /// Which of its base pages hold something else than zeroes, one bit each.
     pub nonzero: [u64; ENTRIES / 64],
 }
@@ -136,6 +142,7 @@ impl Huge {
             accessed: true,
             dirty: false,
             protected: false,
+            giant: false,
             nonzero: [0; ENTRIES / 64],
         }
     }

@@ -3,6 +3,7 @@
 //! A directory with one number per GB of the range in use leads to 512 entries, one per region. An entry is nothing, or a place in one of two lists:
 //! tables and huge pages. 256 GB mapped by base pages take 256 MB of tables and half a MB of entries.
 
+use mega_core::block::Hpfn;
 use mega_core::observe::Region;
 
 use super::{Huge, Table};
@@ -36,6 +37,8 @@ pub struct Tables {
     free_tables: Vec<u32>,
     huge: Vec<Huge>,
     free_huge: Vec<u32>,
+    /// Pages of 1 GB, whose parts are among `huge`.
+    giants: u64,
 }
 
 impl Tables {
@@ -70,7 +73,8 @@ impl Tables {
             Entry::Huge(at) => {
                 let huge = self.huge_mut(at);
                 let is_first = huge.touch(page.index(), write)?;
-                Some((PageSize::Huge, is_first))
+                let size = if huge.giant { PageSize::Giant } else { PageSize::Huge };
+                Some((size, is_first))
             }
         }
     }
@@ -201,9 +205,55 @@ impl Tables {
         let Entry::Huge(at) = self.get(region) else {
             return None;
         };
+        self.break_giant(region);
         *self.entry_mut(region) = NONE;
         self.free_huge.push(at);
         Some(self.huge[at as usize].clone())
+    }
+
+    /// The regions of the GB that this one is in.
+    fn gb_of(region: Region) -> std::ops::Range<u64> {
+        let first = region.0 / PER_GB * PER_GB;
+        first..first + PER_GB
+    }
+
+    /// Nothing is in the whole GB around this region.
+    #[must_use]
+    pub fn gb_is_empty(&self, region: Region) -> bool {
+        let gb = Self::gb_of(region);
+        self.next_used(Region(gb.start)).is_none_or(|next| next.0 >= gb.end)
+    }
+
+    /// Maps the GB around this region by one page of 1 GB, from this block on; nothing was in it.
+    pub fn put_giant(&mut self, region: Region, first: Hpfn) {
+        for (nth, at) in (0..).zip(Self::gb_of(region)) {
+            let huge = Huge {
+                giant: true,
+                ..Huge::zeroed(Hpfn(first.0 + nth))
+            };
+            self.put_huge(Region(at), huge);
+        }
+        self.giants += 1;
+    }
+
+    /// The page of 1 GB that this region is a part of, if it is, becomes 512 huge pages. Who calls this flushes the region, and with that the GB's
+    /// translation.
+    pub fn break_giant(&mut self, region: Region) {
+        if !self.huge_of(region).is_some_and(|huge| huge.giant) {
+            return;
+        }
+        for at in Self::gb_of(region) {
+            if let Entry::Huge(at) = self.get(Region(at)) {
+                self.huge_mut(at).giant = false;
+            }
+        }
+        self.giants -= 1;
+    }
+
+    /// Pages of 1 GB.
+    #[must_use]
+    pub fn giants(&self) -> u64 {
+        self.giants
     }
 
     /// The regions from `from` (included) to `to` (excluded) that have anything, by rising address.
@@ -260,7 +310,6 @@ impl Tables {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mega_core::block::Hpfn;
     use std::collections::BTreeMap;
 
     proptest::proptest! {
@@ -302,6 +351,22 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_page_of_1_gb_is_512_huge_pages_as_soon_as_one_of_them_goes() {
+        let mut tables = Tables::default();
+        tables.put_huge(Region(511), Huge::zeroed(Hpfn(9)));
+        assert!(tables.gb_is_empty(Region(700)) && !tables.gb_is_empty(Region(3)));
+        tables.put_giant(Region(700), Hpfn(1024));
+        assert!(!tables.gb_is_empty(Region(700)) && tables.giants() == 1);
+        let page = |region: u64| Page(region * 512 + 7);
+        assert_eq!(tables.touch(page(1023), true), Some((PageSize::Giant, false)));
+        assert_eq!(tables.huge_of(Region(1023)).unwrap().block, Hpfn(1024 + 511));
+        assert_eq!(tables.take_huge(Region(600)).unwrap().block, Hpfn(1024 + 88));
+        assert_eq!((tables.giants(), tables.get(Region(600))), (0, Entry::None));
+        assert_eq!(tables.touch(page(1023), false), Some((PageSize::Huge, false)));
+        assert_eq!(tables.touch(page(511), false), Some((PageSize::Huge, false)));
     }
 
     #[test]

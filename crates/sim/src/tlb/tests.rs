@@ -46,6 +46,7 @@ const SMALL: Preset = Preset {
     ],
     memory_cycles: 200,
     share_percent: 50,
+    overlap_percent: 100,
     nested: None,
     sources: &[],
 };

@@ -48,7 +48,7 @@ const MEASURED: &[(&str, &[&str])] = &[
     ("madvise_page_ns", &["clearing a base page's accessed bit"]),
     ("memory_hit_ns", &["load from 512 KB"]),
     ("memory_miss_ns", &["load from 512 MB, one after the other"]),
-    ("memory_overlapped_ns", &["load from 512 MB, independent"]),
+    ("memory_overlapped_ns", &["update in 512 MB, independent"]),
 ];
 
 /// Measures, shows, keeps.
@@ -66,7 +66,7 @@ pub fn run(args: &SimCalibrateArgs) -> Result<()> {
         if let Some(fit) = &fit {
             writeln!(
                 out,
-                "TLB: --tlb {}\n  of random accesses over 8 MB to 2 GB {:.0} % off in the mean, {:.0} % at most",
+                "TLB: --tlb {}\n  of random accesses over 8 MB to 4 GB {:.0} % off in the mean, {:.0} % at most",
                 fit.text,
                 100.0 * fit.error,
                 100.0 * fit.worst
@@ -92,7 +92,7 @@ pub(super) fn measure(lines: &mut Lines) -> Result<Calibration> {
 }
 
 /// Memory that the pointer chase goes over.
-const REACH_BYTES: u64 = 2 << 30;
+const REACH_BYTES: u64 = 4 << 30;
 
 /// This machine's TLB.
 pub(super) fn tlb(lines: &mut Lines) -> Result<Fit> {
@@ -103,7 +103,7 @@ pub(super) fn tlb(lines: &mut Lines) -> Result<Fit> {
         .context("/proc/cpuinfo does not say which processor this is")?;
     // Whose sizes are not known has those of the development machine.
     let name = of_processor(&vendor, family, model).unwrap_or("sapphire-rapids");
-    lines.now("measuring random accesses over 16 KB to 2 GB: half a minute");
+    lines.now("measuring random accesses over 16 KB to 4 GB: a minute");
     let mhz = calibrate::mhz();
     let rows = calibrate::reach(REACH_BYTES);
     lines.now("finding the TLB that explains them: a minute");
