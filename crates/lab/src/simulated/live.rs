@@ -54,7 +54,7 @@ const TWINS: &[Twin] = &[
         name: "stride",
         live: &[("times", "1")],
         mib: 2048.0,
-        simulated: r#","times":1"#,
+        simulated: r#","times":1,"weight":4"#,
         time: "elapsed_ns",
     },
     Twin {

@@ -50,6 +50,13 @@ impl Memory for Machine {
     }
 
     #[inline]
+    fn follow(&mut self, address: u64) {
+        if self.access_waiting(self.current, address).is_err() {
+            self.outlive(1);
+        }
+    }
+
+    #[inline]
     fn work(&mut self, ns: u64) {
         self.compute(self.current, ns);
         if self.spaces.get(self.current).is_none() {

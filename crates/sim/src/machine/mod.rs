@@ -239,6 +239,23 @@ impl Machine {
     /// When there is no such process, nothing is mapped there, or memory is out; the program is not charged then.
     #[inline]
     pub fn access(&mut self, id: SpaceId, address: u64, write: bool) -> Result<(), MachineError> {
+        self.access_by(id, address, write, false)
+    }
+
+    /// A load that the program waits for: neither memory nor translation is hidden behind others.
+    ///
+    /// # Errors
+    /// As [`Machine::access`].
+    pub fn access_waiting(&mut self, id: SpaceId, address: u64) -> Result<(), MachineError> {
+        self.access_by(id, address, false, true)
+    }
+
+    #[inline(always)]
+    fn access_by(&mut self, id: SpaceId, address: u64, write: bool, waits: bool) -> Result<(), MachineError> {
+        let (miss, cycle) = match waits {
+            false => (self.prices.miss, self.prices.cycle),
+            true => (self.prices.miss_waited, self.prices.cycle_waited),
+        };
         let page = Page::at(address);
         loop {
             let Some(space) = self.spaces.get_mut(id) else {
@@ -249,10 +266,10 @@ impl Machine {
                 continue;
             };
             let same = std::mem::replace(&mut space.last_page, page) == page;
-            let mut cost = if same { self.prices.hit } else { self.prices.miss };
+            let mut cost = if same { self.prices.hit } else { miss };
             cost += u64::from(is_first) * self.prices.set_accessed;
             if let Some(tlb) = &mut self.tlb {
-                cost += u64::from(tlb.access(id.0.get(), address, size)) * self.prices.cycle;
+                cost += u64::from(tlb.access(id.0.get(), address, size)) * cycle;
             }
             space.clock_ps += cost;
             if self.careful || space.clock_ps >= self.next_event_ps {

@@ -12,12 +12,16 @@ pub(crate) struct Prices {
     pub hit: u64,
     /// An access of another page.
     pub miss: u64,
+    /// The same when the program waits for it.
+    pub miss_waited: u64,
     /// More for an access that finds the accessed bit clear.
     pub set_accessed: u64,
     /// The most that an access can cost without a fault, if it is a load and a store.
     pub most: u64,
-    /// One cycle of the processor.
+    /// One cycle of a translation.
     pub cycle: u64,
+    /// The same when the program waits for it.
+    pub cycle_waited: u64,
     /// Entering and leaving a fault, without what is done in it.
     pub fault: u64,
     pub zero_base: u64,
@@ -66,15 +70,18 @@ impl Prices {
         let ps = |ns: u64| ns.saturating_mul(1000);
         let (hit, miss) = (ps(costs.memory_hit_ns), ps(costs.memory_overlapped_ns));
         let cycle = tlb.map_or(0, Preset::ps_per_overlapped_cycle);
-        let translation = tlb.map_or(0, Preset::most_cycles).saturating_mul(cycle);
+        let waited = tlb.map_or(0, Preset::ps_per_cycle);
+        let translation = tlb.map_or(0, Preset::most_cycles).saturating_mul(waited);
         Self {
             hit,
             miss,
+            miss_waited: ps(costs.memory_miss_ns),
             set_accessed: ps(costs.set_accessed_ns),
-            most: (hit.max(miss).saturating_add(hit))
+            most: (hit.max(miss).max(ps(costs.memory_miss_ns)).saturating_add(hit))
                 .saturating_add(translation)
                 .saturating_add(ps(costs.set_accessed_ns)),
             cycle,
+            cycle_waited: waited,
             fault: ps(costs.fault_entry_ns),
             zero_base: ps(costs.zero_base_ns),
             zero_huge: ps(costs.zero_huge_ns),

@@ -47,6 +47,10 @@ const MOVED: [fn(&mut Figures) -> &mut u32; 3] = [|f| &mut f.memory, |f| &mut f.
 /// # Errors
 /// No such processor, or no rows to go by.
 pub fn fit(name: &str, mhz: u32, virtual_machine: bool, rows: &[Reach]) -> Result<Fit, String> {
+    fit_by(ACCESSES, name, mhz, virtual_machine, rows)
+}
+
+fn fit_by(accesses: u64, name: &str, mhz: u32, virtual_machine: bool, rows: &[Reach]) -> Result<Fit, String> {
     let start = super::named(name)?;
     let rows: Vec<&Reach> = rows
         .iter()
@@ -64,7 +68,7 @@ pub fn fit(name: &str, mhz: u32, virtual_machine: bool, rows: &[Reach]) -> Resul
     };
     let errors = |f: &Figures| -> Option<Vec<f64>> {
         let preset = super::named(&text(f)).ok()?;
-        let off = |row: &&Reach| (predicted(&preset, row).ns() / row.ns[1]).ln().abs();
+        let off = |row: &&Reach| (predicted(&preset, row, accesses).ns() / row.ns[1]).ln().abs();
         Some(rows.iter().map(off).collect())
     };
     let mean = |f: &Figures| errors(f).map_or(f64::INFINITY, |all| all.iter().sum::<f64>() / all.len() as f64);
@@ -107,7 +111,7 @@ pub fn fit(name: &str, mhz: u32, virtual_machine: bool, rows: &[Reach]) -> Resul
     let (error, figures) = best.ok_or("nothing to fit")?;
     let worst = errors(&figures).unwrap_or_default().into_iter().fold(0.0, f64::max);
     let mut text = text(&figures);
-    let overlap = overlap_percent(&super::named(&text)?, &rows);
+    let overlap = overlap_percent(&super::named(&text)?, &rows, accesses);
     text += &format!(":overlap={overlap}");
     Ok(Fit {
         preset: super::named(&text)?,
@@ -117,12 +121,12 @@ pub fn fit(name: &str, mhz: u32, virtual_machine: bool, rows: &[Reach]) -> Resul
     })
 }
 
-fn predicted(preset: &Preset, row: &Reach) -> Prediction {
-    random(preset, row.bytes, row.size, ACCESSES)
+fn predicted(preset: &Preset, row: &Reach, accesses: u64) -> Prediction {
+    random(preset, row.bytes, row.size, accesses)
 }
 
 /// Of what base pages' translations take beyond huge pages', how much independent accesses wait for, in percent.
-fn overlap_percent(preset: &Preset, rows: &[&Reach]) -> u32 {
+fn overlap_percent(preset: &Preset, rows: &[&Reach], accesses: u64) -> u32 {
     let (mut measured, mut modelled) = (0.0, 0.0);
     for base in rows.iter().filter(|row| row.size == PageSize::Base) {
         let Some(huge) = rows
@@ -132,7 +136,7 @@ fn overlap_percent(preset: &Preset, rows: &[&Reach]) -> u32 {
             continue;
         };
         measured += (base.overlapped_ns - huge.overlapped_ns).max(0.0);
-        modelled += predicted(preset, base).translation_ns - predicted(preset, huge).translation_ns;
+        modelled += predicted(preset, base, accesses).translation_ns - predicted(preset, huge, accesses).translation_ns;
     }
     match modelled > 0.0 && measured > 0.0 {
         true => (100.0 * measured / modelled).round().clamp(1.0, 100.0) as u32,
@@ -144,11 +148,14 @@ fn overlap_percent(preset: &Preset, rows: &[&Reach]) -> u32 {
 mod tests {
     use super::*;
 
+    /// Accesses of a prediction here.
+    const FEW: u64 = 10_000;
+
     /// What a chase on this machine would have measured, half of a translation hidden.
     fn chase(text: &str) -> Vec<Reach> {
         let preset = super::super::named(text).unwrap();
         let row = |mb: u64, size| {
-            let predicted = random(&preset, mb << 20, size, ACCESSES);
+            let predicted = random(&preset, mb << 20, size, FEW);
             Reach {
                 bytes: mb << 20,
                 size,
@@ -157,7 +164,7 @@ mod tests {
                 overlapped_ns: 10.0 + predicted.translation_ns / 2.0,
             }
         };
-        [16, 64, 256, 1024]
+        [16, 128, 1024]
             .into_iter()
             .flat_map(|mb| [row(mb, PageSize::Base), row(mb, PageSize::Huge)])
             .collect()
@@ -167,7 +174,7 @@ mod tests {
     fn a_machine_is_found_again() {
         for (virtual_machine, host) in [(true, "4K"), (true, "2M"), (false, "none")] {
             let rows = chase(&format!("zen4:mhz=3000:l3=45:l3-mb=24:memory=400:host={host}"));
-            let fit = fit("zen4", 3000, virtual_machine, &rows).unwrap();
+            let fit = fit_by(FEW, "zen4", 3000, virtual_machine, &rows).unwrap();
             assert!(fit.error < 0.05 && fit.worst < 0.2, "{fit:?}");
             assert_eq!(
                 fit.preset.nested.map(|n| n.host),

@@ -113,6 +113,13 @@ pub trait Memory {
         self.touch(address, true);
     }
 
+    /// A load that the program waits for, since it goes on from what it finds there, or looks at the clock: nothing hides what it takes. By default
+    /// the same as any other load.
+    #[inline]
+    fn follow(&mut self, address: u64) {
+        self.touch(address, false);
+    }
+
     /// Computing without memory, in nanoseconds.
     fn work(&mut self, ns: u64);
 

@@ -94,7 +94,8 @@ impl Table {
     }
 
     fn read_slot<M: Memory>(&self, memory: &mut M, slot: usize) -> u32 {
-        memory.touch(self.index + slot as u64 * 16, false);
+        // Where the search goes on depends on what is there.
+        memory.follow(self.index + slot as u64 * 16);
         self.slots[slot]
     }
 
@@ -209,7 +210,7 @@ impl Table {
     pub(super) fn get<M: Memory>(&self, memory: &mut M, rank: u64, step: u64) {
         self.look(memory, rank);
         let from = self.slab + u64::from(self.places[rank as usize]) * self.value_bytes;
-        memory.touch(from, false);
+        memory.follow(from);
         let (step, words) = (step.max(1), self.value_bytes / 8);
         let mut page = from / PAGE;
         for i in (HEAD..words).step_by(step as usize) {
