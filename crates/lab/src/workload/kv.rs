@@ -115,7 +115,7 @@ impl Kv {
         Ok(Self {
             table,
             present: vec![0; count.div_ceil(64)],
-            away: VecDeque::with_capacity(count),
+            away: VecDeque::new(),
             step: ((o.value_bytes / 8).saturating_sub(2) / o.probe.max(1)).max(1),
         })
     }
