@@ -255,7 +255,7 @@ impl<D: Drive> Host for SimHost<D> {
     }
 
     fn touch_cost(&self) -> Duration {
-        Duration::from_nanos(self.machine.prices.set_accessed / 1000)
+        Duration::from_nanos(self.machine.prices.set_accessed_believed / 1000)
     }
 
     fn observe(&mut self, wants: &Wants) -> Snapshot {

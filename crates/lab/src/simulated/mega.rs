@@ -412,7 +412,7 @@ fn table8(scale: f64) -> Setup {
         value_bytes: 208,
         time_ns: 60_000_000_000,
         reads: 1.0,
-        weight: weight(32, scale),
+        weight: weight(10, scale),
         ..KvOptions::default()
     });
     // The paper's table says µs; eight threads with 4,661 to 6,057 transactions a second mean ms.

@@ -48,6 +48,7 @@ pub fn preset(name: &str) -> Option<Costs> {
     };
     // What it takes a processor that is not virtual is not known, so it is not counted.
     costs.set_accessed_ns = 0;
+    costs.set_accessed_believed_ns = 0;
     costs.machine = about.into();
     costs.kernel = match name {
         "mega" | "mega-server" => "4.16.8",

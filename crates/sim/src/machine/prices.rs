@@ -16,6 +16,8 @@ pub(crate) struct Prices {
     pub miss_waited: u64,
     /// More for an access that finds the accessed bit clear.
     pub set_accessed: u64,
+    /// What a manager takes that for.
+    pub set_accessed_believed: u64,
     /// The most that an access can cost without a fault, if it is a load and a store.
     pub most: u64,
     /// One cycle of a translation.
@@ -77,6 +79,7 @@ impl Prices {
             miss,
             miss_waited: ps(costs.memory_miss_ns),
             set_accessed: ps(costs.set_accessed_ns),
+            set_accessed_believed: ps(costs.set_accessed_believed_ns),
             most: (hit.max(miss).max(ps(costs.memory_miss_ns)).saturating_add(hit))
                 .saturating_add(translation)
                 .saturating_add(ps(costs.set_accessed_ns)),

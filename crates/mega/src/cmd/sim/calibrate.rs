@@ -45,6 +45,7 @@ const MEASURED: &[(&str, &[&str])] = &[
         "set_accessed_ns",
         &["touching a base page whose accessed bit was cleared"],
     ),
+    ("set_accessed_believed_ns", &["the same on 4 MB in order"]),
     ("madvise_page_ns", &["clearing a base page's accessed bit"]),
     ("memory_hit_ns", &["load from 512 KB"]),
     ("memory_miss_ns", &["load from 512 MB, one after the other"]),
