@@ -22,14 +22,25 @@ pub const VARIANTS: &[&str] = &["base", "thp-always", "mega:compact=off"];
 /// Time between scans of both managers: the runs are short.
 pub const INTERVAL: Duration = Duration::from_secs(1);
 
-/// One workload in both worlds.
+/// How much a workload does, at scale 1.
+#[derive(Clone, Copy)]
+enum Work {
+    /// One pass: there is no option.
+    Once,
+    Times(u32),
+    Updates(f64),
+    Seconds(f64),
+}
+
+/// One workload in both worlds. Those that are managed long enough for it run until the manager is done with them: a count on the way there is the
+/// machine's speed at that second.
 struct Twin {
     name: &'static str,
-    /// Options of the live one; the size in MiB comes with the scale.
-    live: &'static [(&'static str, &'static str)],
     /// Size at scale 1 in MiB.
     mib: f64,
-    /// The simulated one's options but for the size, as JSON's inner part. A weight of 8 leaves enough visits to touch every page in each second.
+    work: Work,
+    /// The simulated one's options but for the size, as JSON's inner part. A weight of 8 leaves enough visits to touch every page in each second,
+    /// but not those of unpopular keys.
     simulated: &'static str,
     /// What its run time is judged by.
     time: &'static str,
@@ -38,37 +49,37 @@ struct Twin {
 const TWINS: &[Twin] = &[
     Twin {
         name: "touch",
-        live: &[],
-        mib: 4096.0,
+        mib: 8192.0,
+        work: Work::Once,
         simulated: "",
         time: "first_touch_ns",
     },
     Twin {
         name: "gups",
-        live: &[("updates", "268435456")],
-        mib: 4096.0,
-        simulated: r#","updates":268435456,"weight":4"#,
+        mib: 2048.0,
+        work: Work::Updates(1.8e9),
+        simulated: r#","weight":8"#,
         time: "ops_per_s",
     },
     Twin {
         name: "stride",
-        live: &[("times", "1")],
         mib: 2048.0,
-        simulated: r#","times":1,"weight":4"#,
+        work: Work::Times(1),
+        simulated: r#","weight":4"#,
         time: "elapsed_ns",
     },
     Twin {
         name: "chunks",
-        live: &[("seconds", "20")],
         mib: 3072.0,
-        simulated: r#","time_ns":20000000000,"weight":8"#,
+        work: Work::Seconds(20.0),
+        simulated: r#","weight":8"#,
         time: "ops_per_s",
     },
     Twin {
         name: "kv",
-        live: &[("seconds", "20")],
         mib: 2048.0,
-        simulated: r#","time_ns":20000000000,"weight":8"#,
+        work: Work::Seconds(60.0),
+        simulated: "",
         time: "ops_per_s",
     },
 ];
@@ -76,6 +87,27 @@ const TWINS: &[Twin] = &[
 impl Twin {
     fn mib(&self, scale: f64) -> String {
         format!("{:.0}", (self.mib * scale).max(64.0))
+    }
+
+    /// Option of the live one that says how much, if one does.
+    fn live(&self, scale: f64) -> Option<(&'static str, String)> {
+        match self.work {
+            Work::Once => None,
+            Work::Times(times) => Some(("times", times.to_string())),
+            Work::Updates(updates) => Some(("updates", format!("{:.0}", updates * scale))),
+            Work::Seconds(seconds) => Some(("seconds", (seconds * scale).to_string())),
+        }
+    }
+
+    /// The simulated one's.
+    fn simulated(&self, scale: f64) -> String {
+        let work = match self.work {
+            Work::Once => String::new(),
+            Work::Times(times) => format!(r#","times":{times}"#),
+            Work::Updates(updates) => format!(r#","updates":{:.0}"#, updates * scale),
+            Work::Seconds(seconds) => format!(r#","time_ns":{:.0}"#, seconds * scale * 1e9),
+        };
+        format!("{work}{}", self.simulated)
     }
 }
 
@@ -87,9 +119,10 @@ impl Twin {
 pub fn plan(scale: f64, faults: bool) -> Plan {
     let case = |twin: &Twin| {
         let mib = twin.mib(scale);
+        let work = twin.live(scale);
         let options: Vec<(&str, &str)> = [("mib", mib.as_str())]
             .into_iter()
-            .chain(twin.live.iter().copied())
+            .chain(work.iter().map(|(name, value)| (*name, value.as_str())))
             .collect();
         CasePlan {
             name: twin.name.to_string(),
@@ -128,7 +161,7 @@ pub fn scenarios(scale: f64, machine: &MachineSpec, seed: u64) -> Vec<Vec<Scenar
             r#"{{"program":"{}","mib":{}{}}}"#,
             twin.name,
             twin.mib(scale),
-            twin.simulated
+            twin.simulated(scale)
         );
         let run: Spec = serde_json::from_str(&spec).unwrap_or_else(|e| panic!("{spec}: {e}"));
         Scenario {

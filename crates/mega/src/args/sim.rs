@@ -299,10 +299,10 @@ pub struct SimCalibrateArgs {
 #[derive(Debug, Args)]
 #[command(
     after_help = "The live part is an experiment as `mega bench` runs it: it needs root, changes settings of THP and puts them \
-back, and\ntakes about 20 minutes on a quiet machine at scale 1."
+back, and\ntakes about 45 minutes at scale 1."
 )]
 pub struct SimAccuracyArgs {
-    /// Size; 1 is 2 to 4 GB
+    /// Size and length; 1 is 2 to 8 GB
     #[arg(long, value_name = "F", value_parser = parse_scale, default_value = "1")]
     pub scale: f64,
 

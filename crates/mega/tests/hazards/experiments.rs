@@ -88,6 +88,32 @@ fn an_experiment_runs_all_variants_keeps_its_results_and_puts_the_settings_back(
 }
 
 #[test]
+fn the_simulator_is_held_against_this_machine_by_one_command() {
+    let Some(_alone) = ready(2048) else { return };
+    let before = settings();
+    let output = tempfile::tempdir().unwrap();
+    let costs = output.path().join("costs.json");
+    fs::write(&costs, mega_sim::cost::Costs::default().to_json()).unwrap();
+    let [costs, output] = [&costs, output.path()].map(|path| path.to_str().unwrap());
+    let given = ["--costs", costs, "--tlb", "sapphire-rapids", "-o", output];
+    let args = ["sim", "accuracy", "--scale", "0.02", "--rounds", "1", "--json"];
+    let ended = Program::mega(&[&args[..], &given].concat()).wait(2 * PATIENCE);
+    done(&ended);
+    assert_eq!(settings(), before);
+    let accuracy: serde_json::Value = serde_json::from_slice(&ended.stdout).unwrap();
+    let compared = accuracy["compared"].as_array().unwrap();
+    assert_eq!((compared.len(), accuracy["orders"].as_array().unwrap().len()), (55, 5));
+    // What no machine's speed changes.
+    let by_kernel = |of: &&serde_json::Value| of["variant"] != "mega:compact=off" && of["what"] != "run time, base pages = 1";
+    for of in compared.iter().filter(by_kernel) {
+        let (live, simulated) = (of["live"].as_f64().unwrap(), of["simulated"].as_f64().unwrap());
+        // A process has a stack, too, and a library or two.
+        let few = if of["what"] == "faults" { 1000.0 } else { 8e6 };
+        assert!((live - simulated).abs() <= few.max(live * 0.03), "{of}");
+    }
+}
+
+#[test]
 fn stopped_by_ctrl_c_it_keeps_what_it_has_and_puts_the_settings_back() {
     let Some(_alone) = ready(1024) else { return };
     let before = settings();
