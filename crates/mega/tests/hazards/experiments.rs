@@ -104,11 +104,12 @@ fn the_simulator_is_held_against_this_machine_by_one_command() {
     let compared = accuracy["compared"].as_array().unwrap();
     assert_eq!((compared.len(), accuracy["orders"].as_array().unwrap().len()), (55, 5));
     // What no machine's speed changes.
-    let by_kernel = |of: &&serde_json::Value| of["variant"] != "mega:compact=off" && of["what"] != "run time, base pages = 1";
+    let by_kernel =
+        |of: &&serde_json::Value| of["variant"] != "mega:compact=off" && of["what"] != "run time, base pages = 1";
     for of in compared.iter().filter(by_kernel) {
         let (live, simulated) = (of["live"].as_f64().unwrap(), of["simulated"].as_f64().unwrap());
         // A process has a stack, too, and a library or two.
-        let few = if of["what"] == "faults" { 1000.0 } else { 8e6 };
+        let few: f64 = if of["what"] == "faults" { 1000.0 } else { 8e6 };
         assert!((live - simulated).abs() <= few.max(live * 0.03), "{of}");
     }
 }
