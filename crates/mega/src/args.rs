@@ -443,8 +443,8 @@ pub struct FragArgs {
     pub kind: FragKind,
 
     /// Memory to take before parts of it are freed: a size, or a share of what is
-    /// available (default: 7/8 of it, or what may be taken; with --target, the
-    /// most is what may be taken)
+    /// available (default: 7/8 of it, or what may be taken; with --target, all of
+    /// it one after the other)
     #[arg(long, value_name = "SIZE|SHARE")]
     pub amount: Option<Amount>,
 

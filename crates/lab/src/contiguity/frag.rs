@@ -53,8 +53,8 @@ impl Frag {
         let keep = options.keep.unwrap_or_else(|| options.kind.default_keep());
         let room = Room::read(root)?;
         let amount = match (options.amount, options.target) {
-            // Most of it is freed again at once, and there is an end to it.
-            (Amount::Most, Some(_)) => room.usable_bytes,
+            // Most of each chunk is freed before the next is taken, and there is an end to it: the margin, too, may lie in pieces.
+            (Amount::Most, Some(_)) => room.available_bytes,
             (amount, _) => room.admit(amount)?,
         };
         let before = contiguity::read(root)?;

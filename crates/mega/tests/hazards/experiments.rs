@@ -109,7 +109,7 @@ fn the_simulator_is_held_against_this_machine_by_one_command() {
     for of in compared.iter().filter(by_kernel) {
         let (live, simulated) = (of["live"].as_f64().unwrap(), of["simulated"].as_f64().unwrap());
         // A process has a stack, too, and a library or two.
-        let few: f64 = if of["what"] == "faults" { 1000.0 } else { 8e6 };
+        let few: f64 = if of["what"] == "faults" { 1000.0 } else { 16e6 };
         assert!((live - simulated).abs() <= few.max(live * 0.03), "{of}");
     }
 }
