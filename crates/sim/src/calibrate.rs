@@ -101,7 +101,7 @@ pub fn run(machine: &str, kernel: &str, date: &str) -> Result<Calibration, Calib
     on_one_cpu(|second_cpu| {
         calibration.faults()?;
         calibration.copies()?;
-        calibration.promotions()?;
+        calibration.promotions(second_cpu)?;
         calibration.ageing()?;
         calibration.calls(second_cpu)?;
         calibration.memory()
@@ -277,10 +277,23 @@ impl Calibration {
         Ok(())
     }
 
-    /// Collapse with all and with few pages mapped, and split.
-    fn promotions(&mut self) -> Result<(), CalibrateError> {
-        const FEW: usize = 10;
+    /// Collapse with all and with few pages mapped, and split: of a process that is at work on another CPU meanwhile, which has to be told.
+    fn promotions(&mut self, second_cpu: Option<usize>) -> Result<(), CalibrateError> {
         let area = Area::new(PROMOTED)?;
+        let busy = Area::new(PROMOTED)?;
+        busy.advise(0, busy.bytes, Advice::LinuxNoHugepage)?;
+        busy.touch_every(0, busy.bytes, PAGE);
+        let mut rng = pattern::rng(1);
+        let work = move || {
+            for (index, random) in pattern::updates(&mut rng, busy.bytes as u64 / 8).take(1000) {
+                busy.update(8 * index as usize, random);
+            }
+        };
+        beside(second_cpu, work, || self.promotions_of(&area))
+    }
+
+    fn promotions_of(&mut self, area: &Area) -> Result<(), CalibrateError> {
+        const FEW: usize = 10;
         let (mut full, mut few, mut splits) = (Vec::new(), Vec::new(), Vec::new());
         for round in 0..5 {
             for pages in [512, FEW] {
@@ -391,26 +404,13 @@ impl Calibration {
         };
         give_back(500);
         let alone = self.keep("giving back one page, no other CPU in this process", give_back(4000));
-        let Some(second_cpu) = second_cpu else {
+        if second_cpu.is_none() {
             self.notes.push("one CPU only: shootdown_ns is the default's".into());
             return Ok(());
-        };
-        let (started, stop) = (AtomicBool::new(false), AtomicBool::new(false));
-        let shared = thread::scope(|scope| {
-            scope.spawn(|| {
-                pin(second_cpu);
-                started.store(true, Ordering::Release);
-                while !stop.load(Ordering::Acquire) {
-                    spin_loop();
-                }
-            });
-            while !started.load(Ordering::Acquire) {
-                spin_loop();
-            }
+        }
+        let shared = beside(second_cpu, spin_loop, || {
             give_back(500);
-            let ns = give_back(4000);
-            stop.store(true, Ordering::Release);
-            ns
+            give_back(4000)
         });
         let shared = self.keep("giving back one page, another CPU in this process", shared);
         self.costs.shootdown_ns = whole(shared - alone);
@@ -504,6 +504,35 @@ fn on_one_cpu(work: impl FnOnce(Option<usize>) -> Result<(), CalibrateError> + S
         });
         measuring.join().map_err(|_| CalibrateError::Thread)?
     })
+}
+
+/// Does `measure` while a thread on another CPU, if there is one, does `work` again and again.
+fn beside<T>(second_cpu: Option<usize>, mut work: impl FnMut() + Send, measure: impl FnOnce() -> T) -> T {
+    let Some(second_cpu) = second_cpu else { return measure() };
+    let (started, stop) = (AtomicBool::new(false), AtomicBool::new(false));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            pin(second_cpu);
+            started.store(true, Ordering::Release);
+            while !stop.load(Ordering::Acquire) {
+                work();
+            }
+        });
+        while !started.load(Ordering::Acquire) {
+            spin_loop();
+        }
+        let _stop = Stop(&stop);
+        measure()
+    })
+}
+
+/// Ends the other thread's work when dropped.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
 }
 
 /// Nanoseconds per load, each waiting for the one before, at random over the area's first bytes (a power of two).
@@ -639,6 +668,9 @@ impl Area {
         Ok(())
     }
 }
+
+// SAFETY: the mapping belongs to the value alone, and no thread is special to it.
+unsafe impl Send for Area {}
 
 impl Drop for Area {
     fn drop(&mut self) {

@@ -39,6 +39,8 @@ struct Twin {
     /// Size at scale 1 in MiB.
     mib: f64,
     work: Work,
+    /// Further options of the live one.
+    live: &'static [(&'static str, &'static str)],
     /// The simulated one's options but for the size, as JSON's inner part. A weight of 8 leaves enough visits to touch every page in each second,
     /// but not those of unpopular keys.
     simulated: &'static str,
@@ -51,6 +53,7 @@ const TWINS: &[Twin] = &[
         name: "touch",
         mib: 8192.0,
         work: Work::Once,
+        live: &[],
         simulated: "",
         time: "first_touch_ns",
     },
@@ -58,6 +61,7 @@ const TWINS: &[Twin] = &[
         name: "gups",
         mib: 2048.0,
         work: Work::Updates(1.8e9),
+        live: &[],
         simulated: r#","weight":8"#,
         time: "ops_per_s",
     },
@@ -65,6 +69,7 @@ const TWINS: &[Twin] = &[
         name: "stride",
         mib: 2048.0,
         work: Work::Times(1),
+        live: &[],
         simulated: r#","weight":4"#,
         time: "elapsed_ns",
     },
@@ -72,6 +77,7 @@ const TWINS: &[Twin] = &[
         name: "chunks",
         mib: 3072.0,
         work: Work::Seconds(20.0),
+        live: &[],
         simulated: r#","weight":8"#,
         time: "ops_per_s",
     },
@@ -79,7 +85,9 @@ const TWINS: &[Twin] = &[
         name: "kv",
         mib: 2048.0,
         work: Work::Seconds(60.0),
-        simulated: "",
+        // Each key is used within seconds: where half of a region's are, it is promoted or not by a hair.
+        live: &[("zipf", "0.5")],
+        simulated: r#","zipf":0.5"#,
         time: "ops_per_s",
     },
 ];
@@ -89,14 +97,19 @@ impl Twin {
         format!("{:.0}", (self.mib * scale).max(64.0))
     }
 
-    /// Option of the live one that says how much, if one does.
-    fn live(&self, scale: f64) -> Option<(&'static str, String)> {
-        match self.work {
+    /// The live one's options.
+    fn live(&self, scale: f64) -> Vec<(&'static str, String)> {
+        let work = match self.work {
             Work::Once => None,
             Work::Times(times) => Some(("times", times.to_string())),
             Work::Updates(updates) => Some(("updates", format!("{:.0}", updates * scale))),
             Work::Seconds(seconds) => Some(("seconds", (seconds * scale).to_string())),
-        }
+        };
+        let further = self.live.iter().map(|(name, value)| (*name, (*value).to_string()));
+        std::iter::once(("mib", self.mib(scale)))
+            .chain(work)
+            .chain(further)
+            .collect()
     }
 
     /// The simulated one's.
@@ -118,12 +131,8 @@ impl Twin {
 #[must_use]
 pub fn plan(scale: f64, faults: bool) -> Plan {
     let case = |twin: &Twin| {
-        let mib = twin.mib(scale);
-        let work = twin.live(scale);
-        let options: Vec<(&str, &str)> = [("mib", mib.as_str())]
-            .into_iter()
-            .chain(work.iter().map(|(name, value)| (*name, value.as_str())))
-            .collect();
+        let options = twin.live(scale);
+        let options: Vec<(&str, &str)> = options.iter().map(|(name, value)| (*name, value.as_str())).collect();
         CasePlan {
             name: twin.name.to_string(),
             program: Box::new(builtin(twin.name, &options, 1).unwrap_or_else(|e| panic!("{}: {e}", twin.name))),
