@@ -1,6 +1,6 @@
 //! Measures the costs of this machine, and how far its TLB reaches, from user space.
 //!
-//! [`run`] takes ten seconds and 1.1 GB, changes no setting and leaves nothing behind: what it maps it unmaps, and it works in a thread
+//! [`run`] takes fifteen seconds and 1.1 GB, changes no setting and leaves nothing behind: what it maps it unmaps, and it works in a thread
 //! of its own, pinned to one CPU (a second one answers shootdowns). Each figure is the median of repeated samples after a first round that
 //! is thrown away, as the first touch of memory that the host does not back costs many times the others. What user space cannot
 //! measure (compaction, swap, scanning) keeps the default's value. [`reach`] is the pointer chase that a processor's preset is checked with.

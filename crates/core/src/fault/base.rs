@@ -1,7 +1,6 @@
 //! Base pages only: what every comparison starts from (`transparent_hugepage=never`).
 
 use crate::fault::{Fault, FaultPolicy, Place, Rest, Unmapped};
-use crate::policy::{Param, ParamError};
 
 /// The policy. It remembers nothing.
 #[derive(Debug, Default)]
@@ -19,18 +18,6 @@ impl FaultPolicy for BaseFault {
     /// Huge pages can still come from a scan-time policy; Linux treats them as ever.
     fn unmapped(&mut self, _: &Unmapped) -> Rest {
         Rest::Deferred
-    }
-
-    fn set(&mut self, name: &str, _: &str) -> Result<(), ParamError> {
-        Err(ParamError::Unknown {
-            policy: "base",
-            name: name.chars().take(64).collect(),
-            known: "none".to_string(),
-        })
-    }
-
-    fn params(&self) -> Vec<Param> {
-        Vec::new()
     }
 }
 

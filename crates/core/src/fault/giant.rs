@@ -4,7 +4,6 @@
 //! memory that is not fragmented.
 
 use crate::fault::{Advice, Effort, Fault, FaultPolicy, Place};
-use crate::policy::{Param, ParamError};
 
 /// The policy. It remembers nothing.
 #[derive(Debug, Default)]
@@ -24,18 +23,6 @@ impl FaultPolicy for GiantFault {
 
     fn maps_giant(&self) -> bool {
         true
-    }
-
-    fn set(&mut self, name: &str, _: &str) -> Result<(), ParamError> {
-        Err(ParamError::Unknown {
-            policy: "giant",
-            name: name.chars().take(64).collect(),
-            known: "none".to_string(),
-        })
-    }
-
-    fn params(&self) -> Vec<Param> {
-        Vec::new()
     }
 }
 

@@ -207,8 +207,10 @@ pub trait FaultPolicy: Send {
         Vec::new()
     }
 
-    /// Sets a parameter.
-    fn set(&mut self, name: &str, value: &str) -> Result<(), ParamError>;
+    /// Sets a parameter. By default there are none.
+    fn set(&mut self, name: &str, _value: &str) -> Result<(), ParamError> {
+        Err(ParamError::unknown(self.name(), name, &[]))
+    }
 
     /// Whether the parameters make sense together.
     fn check(&self) -> Result<(), ParamError> {
@@ -216,7 +218,9 @@ pub trait FaultPolicy: Send {
     }
 
     /// Its parameters.
-    fn params(&self) -> Vec<Param>;
+    fn params(&self) -> Vec<Param> {
+        Vec::new()
+    }
 }
 
 /// Every fault policy: its name and what it does in a line.

@@ -2,7 +2,7 @@
 
 use crate::action::{Action, Expect, Kind, Reason};
 use crate::observe::Snapshot;
-use crate::policy::{Decision, Needs, Param, ParamError, Policy};
+use crate::policy::{Decision, Needs, Policy};
 
 /// The policy. It remembers nothing.
 #[derive(Debug, Default)]
@@ -37,18 +37,6 @@ impl Policy for Base {
             actions,
             ..Decision::default()
         }
-    }
-
-    fn set(&mut self, name: &str, _: &str) -> Result<(), ParamError> {
-        Err(ParamError::Unknown {
-            policy: "base",
-            name: name.chars().take(64).collect(),
-            known: "none".to_string(),
-        })
-    }
-
-    fn params(&self) -> Vec<Param> {
-        Vec::new()
     }
 }
 

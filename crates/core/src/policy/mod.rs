@@ -60,8 +60,10 @@ pub trait Policy: Send {
     /// Decides, and remembers what it needs for the next time.
     fn decide(&mut self, seen: &Snapshot) -> Decision;
 
-    /// Sets a parameter.
-    fn set(&mut self, name: &str, value: &str) -> Result<(), ParamError>;
+    /// Sets a parameter. By default there are none.
+    fn set(&mut self, name: &str, _value: &str) -> Result<(), ParamError> {
+        Err(ParamError::unknown(self.name(), name, &[]))
+    }
 
     /// Whether the parameters make sense together; asked once after all are set.
     fn check(&self) -> Result<(), ParamError> {
@@ -69,7 +71,9 @@ pub trait Policy: Send {
     }
 
     /// Its parameters.
-    fn params(&self) -> Vec<Param>;
+    fn params(&self) -> Vec<Param> {
+        Vec::new()
+    }
 }
 
 /// Every policy: its name and what it does in a line.

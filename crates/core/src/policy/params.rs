@@ -48,6 +48,21 @@ pub enum ParamError {
     },
 }
 
+impl ParamError {
+    /// The policy has only these parameters, none by the name asked for.
+    #[must_use]
+    pub fn unknown(policy: &'static str, name: &str, known: &[&str]) -> Self {
+        Self::Unknown {
+            policy,
+            name: name.chars().take(64).collect(),
+            known: match known {
+                [] => "none".to_string(),
+                known => known.join(", "),
+            },
+        }
+    }
+}
+
 /// A kind of parameter value.
 pub trait ParamValue: Sized {
     /// Reads it as people write it.
@@ -169,11 +184,7 @@ macro_rules! parameters {
                         })?;
                         Ok(())
                     } )+
-                    _ => Err($crate::policy::ParamError::Unknown {
-                        policy: $policy,
-                        name: name.chars().take(64).collect(),
-                        known: [$( stringify!($field) ),+].join(", "),
-                    }),
+                    _ => Err($crate::policy::ParamError::unknown($policy, name, &[$( stringify!($field) ),+])),
                 }
             }
 

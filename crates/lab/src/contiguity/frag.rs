@@ -399,10 +399,15 @@ mod tests {
     fn a_target_that_is_reached_already_takes_nothing() {
         let options = FragOptions {
             target: Some(Share::ZERO),
+            amount: Amount::Most,
             ..small(FragKind::Study)
         };
+        let room = Room::read(&ProcRoot::default()).unwrap();
         let made = make(&options).made().clone();
         assert_eq!((made.ended, made.taken_bytes, made.kept_bytes), (Ended::Target, 0, 0));
+        // It would have gone through the margin, too.
+        let most = (room.usable_bytes + room.available_bytes) / 2;
+        assert!(made.amount_bytes > most, "{} of {room:?}", made.amount_bytes);
         assert!(!made.missed());
     }
 }

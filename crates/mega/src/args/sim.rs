@@ -274,7 +274,7 @@ pub struct SimSweepArgs {
 /// `mega sim calibrate`
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Takes ten seconds and 1.1 GB, changes no setting and leaves nothing behind. On a machine that is \
+    after_help = "Takes fifteen seconds and 1.1 GB, changes no setting and leaves nothing behind. On a machine that is \
 not quiet the\nfigures are too high: the spread of the samples shows it. `mega sim run --costs FILE` uses them."
 )]
 pub struct SimCalibrateArgs {

@@ -176,3 +176,19 @@ fn a_stock_is_kept_by_the_kernel_or_by_chosen_blocks() {
         assert!(host.events().is_empty());
     }
 }
+
+#[test]
+fn a_manager_goes_by_what_it_measures_of_a_touch_not_by_what_programs_pay() {
+    let costs = crate::cost::Costs {
+        set_accessed_ns: 600,
+        set_accessed_believed_ns: 40,
+        ..crate::cost::Costs::default()
+    };
+    let config = Config {
+        costs,
+        ..Config::of_bytes(64 * MB)
+    };
+    let machine = Machine::new(&config, fault::by_name("base").unwrap());
+    let host = SimHost::new(machine, |_: &mut Machine, _| true, SECOND);
+    assert_eq!(host.touch_cost(), std::time::Duration::from_nanos(40));
+}

@@ -442,3 +442,27 @@ fn where_no_gb_is_free_in_one_piece_huge_pages_are_taken() {
     assert_eq!((space.tables.giants(), space.counts.huge), (0, 1));
     m.check().unwrap();
 }
+
+#[test]
+fn what_a_program_waits_for_takes_its_full_time_and_what_it_does_not_is_overlapped() {
+    let costs = crate::cost::Costs {
+        memory_miss_ns: 200,
+        memory_overlapped_ns: 10,
+        ..crate::cost::Costs::default()
+    };
+    let (mut m, id) = machine_with("base", &[], Config { costs, ..config() });
+    let a = m.mmap(id, 8 * MB, true).unwrap();
+    touch(&mut m, id, a, 2048);
+    let taken = |m: &mut Machine, waits: bool| {
+        let before = m.space(id).unwrap().clock_ps;
+        for page in 0..2048 {
+            match waits {
+                true => m.access_waiting(id, a + page * PAGE).unwrap(),
+                false => m.access(id, a + page * PAGE, false).unwrap(),
+            }
+        }
+        (m.space(id).unwrap().clock_ps - before) / 2048 / 1000
+    };
+    let (overlapped, waited) = (taken(&mut m, false), taken(&mut m, true));
+    assert_eq!(waited - overlapped, 190, "{waited} {overlapped}");
+}

@@ -86,7 +86,7 @@ pub(super) fn measure(lines: &mut Lines) -> Result<Calibration> {
     let memory = Bytes(here.memory_bytes);
     let name = format!("{} × {}, {memory}{kind}", here.processors, here.processor);
     let [year, month, day, ..] = civil(super::now_unix_s());
-    lines.now("measuring what faults, copies, promotions, calls and loads cost: ten seconds");
+    lines.now("measuring what faults, copies, promotions, calls and loads cost: fifteen seconds");
     let found = calibrate::run(&name, &here.kernel, &format!("{year:04}-{month:02}-{day:02}"));
     lines.clear();
     Ok(found?)
