@@ -27,7 +27,7 @@ pub struct Record {
     pub metrics: Vec<Metric>,
     /// What was run: workloads under conditions.
     pub cases: Vec<Case>,
-    /// How memory was managed, in the order in which they ran. The first is what the others are compared with.
+    /// How memory was managed. The first is what the others are compared with.
     pub variants: Vec<VariantInfo>,
     /// Every run, in the order in which they ran.
     pub runs: Vec<Run>,
@@ -87,7 +87,7 @@ pub struct Settings {
     pub began_unix_s: u64,
     /// How long it took.
     pub seconds: f64,
-    /// Rounds: each runs every variant of every case once, in alternation.
+    /// Rounds: each runs every variant of every case once, and begins with the next variant.
     pub rounds: usize,
     /// Seed of everything random.
     pub seed: u64,

@@ -28,7 +28,7 @@ use crate::program::{Figures, Launch, Program, ProgramError};
 use crate::reserve::{reserve, ReserveError};
 use crate::result::{Case, Metric, Noise, Outcome, Record, Run, Series};
 use crate::variant::{Mosaic, Variant};
-use crate::warm::{KeepWarm, Takers};
+use crate::warm::{report_little, KeepWarm, Takers};
 
 mod watcher;
 
@@ -363,7 +363,10 @@ impl Bench<'_> {
         // The host takes free memory back; without a stock, what is measured is the host. Fragmented memory it leaves alone.
         let _warm = match (self.plan.warm, case.condition) {
             (false, _) | (_, Condition::Fragmented(_)) => None,
-            _ => Some(self.keep_warm(needs_bytes.saturating_sub(set_aside))?),
+            _ => {
+                report_little(&self.root, &mut knobs);
+                Some(self.keep_warm(needs_bytes.saturating_sub(set_aside))?)
+            }
         };
         variant.apply(&mut knobs).map_err(setting)?;
         let before = Before::take(&self.root, probe);

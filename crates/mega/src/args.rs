@@ -345,8 +345,8 @@ pub struct DemoArgs {
 /// Options that `bench` and `demo` share.
 #[derive(Debug, Clone, Args)]
 pub struct BenchOptions {
-    /// Rounds; each runs every variant once, in alternation (default: 3, for a first
-    /// look; six are enough for a verdict)
+    /// Rounds; each runs every variant once and begins with the next one (default: 3,
+    /// for a first look; six are enough for a verdict)
     #[arg(long, value_name = "N", value_parser = parse_rounds)]
     pub rounds: Option<usize>,
 

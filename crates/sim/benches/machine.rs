@@ -1,5 +1,5 @@
 //! Accesses per second through page tables, with and without the TLB, one by one and as programs make them, in batches. Goals: 20 M with it,
-//! 100 M without (docs/simulator-speed.md has what came out).
+//! 100 M without (docs/simulator.md, "Speed", has what came out).
 //!
 //! ```text
 //! cargo bench -p mega-sim --bench machine -- 'accesses/sapphire-rapids'

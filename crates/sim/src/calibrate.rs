@@ -129,6 +129,43 @@ pub struct Reach {
     pub overlapped_ns: f64,
 }
 
+impl Reach {
+    /// Several measurements of the same rows as one: of each figure the median, and as asked where all were. Rows that not all have are left out.
+    #[must_use]
+    pub fn median(of: &[Vec<Self>]) -> Vec<Self> {
+        let Some((first, others)) = of.split_first() else {
+            return Vec::new();
+        };
+        let same = |row: &Self| -> Option<Vec<Self>> {
+            let in_one = |rows: &Vec<Self>| {
+                rows.iter()
+                    .find(|r| (r.bytes, r.size) == (row.bytes, row.size))
+                    .cloned()
+            };
+            std::iter::once(Some(row.clone()))
+                .chain(others.iter().map(in_one))
+                .collect()
+        };
+        let median = |rows: &[Self], figure: fn(&Self) -> f64| {
+            let mut figures: Vec<f64> = rows.iter().map(figure).collect();
+            figures.sort_by(f64::total_cmp);
+            figures[(figures.len() - 1) / 2]
+        };
+        let merged = |rows: Vec<Self>| Self {
+            bytes: rows[0].bytes,
+            size: rows[0].size,
+            as_asked: rows.iter().all(|row| row.as_asked),
+            ns: [
+                median(&rows, |r| r.ns[0]),
+                median(&rows, |r| r.ns[1]),
+                median(&rows, |r| r.ns[2]),
+            ],
+            overlapped_ns: median(&rows, |r| r.overlapped_ns),
+        };
+        first.iter().filter_map(same).map(merged).collect()
+    }
+}
+
 /// Nanoseconds per random access over growing memory, from 16 KB over 8 MB to `largest` bytes in powers of two, with base and with huge pages.
 /// Takes about half a minute for 4 GB, and that much memory.
 ///
@@ -561,6 +598,24 @@ fn independent_ns(area: &Area, bytes: u64, accesses: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_several_chases_each_row_is_the_median_of_those_that_all_have() {
+        let row = |bytes, ns: f64, as_asked| Reach {
+            bytes,
+            size: PageSize::Huge,
+            as_asked,
+            ns: [ns, ns + 1.0, ns + 2.0],
+            overlapped_ns: ns / 2.0,
+        };
+        let median = Reach::median(&[
+            vec![row(1, 10.0, true), row(2, 20.0, true)],
+            vec![row(1, 30.0, true)],
+            vec![row(1, 14.0, false), row(2, 22.0, true)],
+        ]);
+        assert_eq!(median, vec![row(1, 14.0, false)]);
+        assert!(Reach::median(&[]).is_empty());
+    }
 
     #[test]
     fn minor_faults_are_counted() {

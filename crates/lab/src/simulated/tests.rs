@@ -79,6 +79,10 @@ fn every_experiment_runs_small_and_has_what_the_paper_has() {
                 record.variants[run.variant].name
             );
         }
+        for name in experiment.setup(SMALL).main {
+            let shown = record.main_metrics().any(|metric| metric.name == name);
+            assert!(shown, "{}: no metric {name} to be shown first", experiment.name);
+        }
         let measured = record.by_what_differs();
         for published in measured.published.iter().filter(|p| p.variant.is_some()) {
             let variant = measured

@@ -310,11 +310,12 @@ pub struct SimAccuracyArgs {
     #[arg(long, value_name = "N", default_value = "3", value_parser = parse_rounds)]
     pub rounds: usize,
 
-    /// Costs that `mega sim calibrate` measured (default: they are measured first)
+    /// Costs that `mega sim calibrate` measured (default: measured before, between and
+    /// after the live parts; medians)
     #[arg(long, value_name = "FILE")]
     pub costs: Option<PathBuf>,
 
-    /// TLB that `mega sim calibrate --tlb` found (default: it is looked for first)
+    /// TLB that `mega sim calibrate --tlb` found (default: as the costs)
     #[arg(long, value_name = "NAME")]
     pub tlb: Option<String>,
 

@@ -92,12 +92,29 @@ macro_rules! costs {
                 vec![$((stringify!($name), concat!($($doc),+).trim_start()),)+]
             }
 
+            /// Of several measurements of one machine, the first as described, each cost the median (the lower one of an even number). None
+            /// of none.
+            #[must_use]
+            pub fn median(of: &[Self]) -> Option<Self> {
+                Some(Self {
+                    $($name: median(of.iter().map(|costs| costs.$name))?,)+
+                    ..of.first()?.clone()
+                })
+            }
+
             fn check_each(&self) -> Result<(), CostError> {
                 $(check_one(stringify!($name), self.$name, Kind::$kind)?;)+
                 Ok(())
             }
         }
     };
+}
+
+/// The middle one, or the lower one of both.
+fn median(values: impl Iterator<Item = u64>) -> Option<u64> {
+    let mut values: Vec<u64> = values.collect();
+    values.sort_unstable();
+    values.get(values.len().saturating_sub(1) / 2).copied()
 }
 
 /// Whether a cost may be nothing.
@@ -322,6 +339,21 @@ mod tests {
             let costs = preset(name).unwrap();
             assert_eq!(Costs::from_json(&costs.to_json()), Ok(costs));
         }
+    }
+
+    #[test]
+    fn each_cost_of_several_is_the_median_and_makes_sense_if_each_does() {
+        let with = |entry, zero| Costs {
+            fault_entry_ns: entry,
+            zero_base_ns: zero,
+            ..Costs::default()
+        };
+        let of = [with(300, 70), with(100, 90), with(200, 80)];
+        let median = Costs::median(&of).unwrap();
+        assert_eq!((median.fault_entry_ns, median.zero_base_ns), (200, 80));
+        assert_eq!(median, with(200, 80), "and all else is as it was");
+        assert_eq!(Costs::median(&of[..2]).unwrap().fault_entry_ns, 100);
+        assert_eq!(Costs::median(&[]), None);
     }
 
     #[test]

@@ -58,9 +58,12 @@ impl Level {
     #[inline]
     fn filter(&mut self, hashes: &mut [u64]) -> usize {
         let mut missed = 0;
+        let mut before = 0;
         for i in 0..hashes.len() {
             let hash = hashes[i];
-            let hit = self.access(hash);
+            // What was asked for just before is here, and asking again changes nothing.
+            let hit = (i > 0 && hash == before) || self.access(hash);
+            before = hash;
             hashes[missed] = hash;
             missed += usize::from(!hit);
         }

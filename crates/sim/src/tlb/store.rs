@@ -155,15 +155,10 @@ impl Store {
     #[inline]
     pub(super) fn access_all(&mut self, n: usize, ways: u32, questions: &mut impl Questions) {
         match self {
-            Self::Small(sets) => sets.access_all(n, ways, questions),
-            Self::Narrow(sets) => sets.access_all(n, ways, questions),
-            Self::Wide(sets) => sets.access_all(n, ways, questions),
-            Self::Full(full) => {
-                for nth in 0..n {
-                    let hit = full.access(questions.number_and_tag(nth).1);
-                    questions.answer(nth, hit);
-                }
-            }
+            Self::Small(sets) => ask_all(n, questions, |number, tag| sets.access(number, tag, ways)),
+            Self::Narrow(sets) => ask_all(n, questions, |number, tag| sets.access(number, tag, ways)),
+            Self::Wide(sets) => ask_all(n, questions, |number, tag| sets.access(number, tag, ways)),
+            Self::Full(full) => ask_all(n, questions, |_, tag| full.access(tag)),
         }
     }
 
@@ -209,6 +204,18 @@ impl Store {
             Self::Wide(sets) => sets.clear(),
             Self::Full(full) => full.clear(),
         }
+    }
+}
+
+/// Asks one question after the other. What was asked just before is there and the last used: asking again changes nothing.
+#[inline]
+fn ask_all(n: usize, questions: &mut impl Questions, mut access: impl FnMut(u64, u64) -> bool) {
+    let mut before = 0;
+    for nth in 0..n {
+        let (number, tag) = questions.number_and_tag(nth);
+        let hit = tag == before || access(number, tag);
+        before = tag;
+        questions.answer(nth, hit);
     }
 }
 
@@ -345,15 +352,6 @@ impl<O: Order, const WORDS: usize> Sets<O, WORDS> {
             set.order.touch(way)
         };
         hit
-    }
-
-    #[inline]
-    fn access_all(&mut self, n: usize, ways: u32, questions: &mut impl Questions) {
-        for nth in 0..n {
-            let (number, tag) = questions.number_and_tag(nth);
-            let hit = self.access(number, tag, ways);
-            questions.answer(nth, hit);
-        }
     }
 
     /// The way to give up. With a mask that allows none of the ways, way 0 (a preset's masks are checked).

@@ -229,7 +229,9 @@ fn how_to_read(record: &Record) -> String {
                       difference that small comes of chance once in twenty comparisons, and a page has many.";
     match (record.settings.rounds, record.machine.is_simulated()) {
         (rounds, true) => format!(", in {rounds} rounds with a seed each. {simulated} {statistics}"),
-        (rounds, false) => format!(", in {rounds} rounds of alternation. {statistics}"),
+        (rounds, false) => {
+            format!(", in {rounds} rounds of alternation, each beginning with the next variant. {statistics}")
+        }
     }
 }
 

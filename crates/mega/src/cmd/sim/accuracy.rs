@@ -11,6 +11,8 @@ use mega_lab::simulated::figures::{self, Parts};
 use mega_lab::simulated::live;
 use mega_lab::simulated::sweep::pool::{self, Told};
 use mega_linux::proc::{meminfo, ProcRoot};
+use mega_sim::calibrate::Reach;
+use mega_sim::cost::Costs;
 use mega_sim::scenario::{CostsOf, MachineSpec, Scenario, Silent};
 
 use super::lines::Lines;
@@ -24,17 +26,8 @@ pub fn run(args: &SimAccuracyArgs) -> Result<()> {
     let memory = memory
         .total_bytes
         .context("/proc/meminfo does not say how much memory there is")?;
-    let costs = match &args.costs {
-        Some(path) => input::costs(path)?,
-        // It is this machine that the simulated one is held against.
-        None => calibrate::measure(&mut Lines::new(args.quiet))?.costs,
-    };
-    let tlb = match &args.tlb {
-        Some(text) => text.clone(),
-        None => calibrate::tlb(&mut Lines::new(args.quiet))?.text,
-    };
-    let costs_json = costs.to_json() + "\n";
-    let costs = CostsOf::Values(Box::new(costs));
+    let mut measured = Measured::default();
+    measured.look(args)?;
     let about = |name: &str, title: &str| About {
         name: name.to_string(),
         title: title.to_string(),
@@ -43,22 +36,25 @@ pub fn run(args: &SimAccuracyArgs) -> Result<()> {
         scale: None,
         differs: None,
     };
-    let measured = |faults: bool, rounds: usize| -> Result<Record> {
+    let live = |faults: bool, rounds: usize| -> Result<Record> {
         let name = if faults { "accuracy-faults" } else { "accuracy-live" };
         let title = if faults { "live, with faults counted" } else { "live" };
         let asked = Asked::of_plan(about(name, title), live::plan(args.scale, faults));
         Ok(bench::run(&asked, &args.bench(), rounds)?.record)
     };
-    // Simulated first: what is wrong with it is known before the long part.
+    let counted = live(true, 1)?;
+    measured.look(args)?;
+    let live = live(false, args.rounds)?;
+    measured.look(args)?;
+    let (costs, tlb) = measured.machine(args)?;
+    let costs_json = costs.to_json() + "\n";
     let machine = MachineSpec {
         memory: Bytes(memory),
-        costs,
+        costs: CostsOf::Values(Box::new(costs)),
         tlb: Some(tlb),
         ..MachineSpec::default()
     };
     let simulated = simulated(args, &machine, about("accuracy-simulated", "simulated"))?;
-    let counted = measured(true, 1)?;
-    let live = measured(false, args.rounds)?;
     let accuracy = live::compare(&live, &counted, &simulated);
     let folder = Folder::create(&args.output, "accuracy", super::now_unix_s())?;
     let (json, table) = (folder.path().join("accuracy.json"), folder.path().join("accuracy.md"));
@@ -73,6 +69,41 @@ pub fn run(args: &SimAccuracyArgs) -> Result<()> {
         writeln!(out, "{}\nkept as {}", accuracy.text(), table.display())?;
     }
     Ok(())
+}
+
+/// What this machine took, each time that it was asked: it is this machine that the simulated one is held against, and a virtual one is not the same
+/// in every half hour.
+#[derive(Default)]
+struct Measured {
+    costs: Vec<Costs>,
+    chases: Vec<Vec<Reach>>,
+}
+
+impl Measured {
+    /// Measures what the command line does not give.
+    fn look(&mut self, args: &SimAccuracyArgs) -> Result<()> {
+        let mut lines = Lines::new(args.quiet);
+        if args.costs.is_none() {
+            self.costs.push(calibrate::measure(&mut lines)?.costs);
+        }
+        if args.tlb.is_none() {
+            self.chases.push(calibrate::chase(&mut lines)?);
+        }
+        Ok(())
+    }
+
+    /// Costs and TLB, as given or by the medians.
+    fn machine(&self, args: &SimAccuracyArgs) -> Result<(Costs, String)> {
+        let costs = match &args.costs {
+            Some(path) => input::costs(path)?,
+            None => Costs::median(&self.costs).context("no costs were measured")?,
+        };
+        let tlb = match &args.tlb {
+            Some(text) => text.clone(),
+            None => calibrate::fitted(&Reach::median(&self.chases), &mut Lines::new(args.quiet))?.text,
+        };
+        Ok((costs, tlb))
+    }
 }
 
 /// The simulated runs.

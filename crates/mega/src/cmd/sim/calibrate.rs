@@ -9,7 +9,7 @@ use mega_lab::measure::machine;
 use mega_lab::report::folder::write_whole;
 use mega_lab::report::scale::civil;
 use mega_linux::proc::{cpuinfo, ProcRoot};
-use mega_sim::calibrate::{self, Calibration};
+use mega_sim::calibrate::{self, Calibration, Reach};
 use mega_sim::cost::Costs;
 use mega_sim::tlb::fit::{fit, Fit};
 use mega_sim::tlb::of_processor;
@@ -96,7 +96,21 @@ pub(super) fn measure(lines: &mut Lines) -> Result<Calibration> {
 const REACH_BYTES: u64 = 4 << 30;
 
 /// This machine's TLB.
-pub(super) fn tlb(lines: &mut Lines) -> Result<Fit> {
+fn tlb(lines: &mut Lines) -> Result<Fit> {
+    let rows = chase(lines)?;
+    fitted(&rows, lines)
+}
+
+/// The pointer chase that shows this machine's TLB.
+pub(super) fn chase(lines: &mut Lines) -> Result<Vec<Reach>> {
+    lines.now("measuring random accesses over 16 KB to 4 GB: a minute");
+    let rows = calibrate::reach(REACH_BYTES);
+    lines.clear();
+    Ok(rows?)
+}
+
+/// The TLB of this machine that explains the chase.
+pub(super) fn fitted(rows: &[Reach], lines: &mut Lines) -> Result<Fit> {
     let cpu = cpuinfo::read(&ProcRoot::default()).context("cannot see which processor this is")?;
     let (vendor, family, model) = cpu
         .identity
@@ -104,13 +118,10 @@ pub(super) fn tlb(lines: &mut Lines) -> Result<Fit> {
         .context("/proc/cpuinfo does not say which processor this is")?;
     // Whose sizes are not known has those of the development machine.
     let name = of_processor(&vendor, family, model).unwrap_or("sapphire-rapids");
-    lines.now("measuring random accesses over 16 KB to 4 GB: a minute");
-    let mhz = calibrate::mhz();
-    let rows = calibrate::reach(REACH_BYTES);
     lines.now("finding the TLB that explains them: a minute");
-    let fit = rows.map(|rows| fit(name, mhz, cpu.has("hypervisor"), &rows));
+    let fit = fit(name, calibrate::mhz(), cpu.has("hypervisor"), rows);
     lines.clear();
-    fit?.map_err(anyhow::Error::msg)
+    fit.map_err(anyhow::Error::msg)
 }
 
 /// The samples that a cost follows from, if they were all taken.
