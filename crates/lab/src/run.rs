@@ -1,7 +1,7 @@
 //! Running an experiment: rounds of variants in alternation, each run prepared, watched and cleaned up in the same way.
 //!
 //! ```text
-//! for each round, for each case, for each variant:
+//! for each round, for each case, for each variant (each round begins with the next one):
 //!    room? ─► condition ─► hugetlb pages ─► warm memory ─► settings ─► how quiet? ─► program.run ─► how quiet? ─► settings back
 //!                                                                            │
 //!                                                                            └ watched: manager, memory sampled, phases
@@ -27,6 +27,7 @@ use crate::measure::{mosaic, speedup, summary};
 use crate::program::{Figures, Launch, Program, ProgramError};
 use crate::reserve::{reserve, ReserveError};
 use crate::result::{Case, Metric, Noise, Outcome, Record, Run, Series};
+use crate::stats;
 use crate::variant::{Mosaic, Variant};
 use crate::warm::{report_little, KeepWarm, Takers};
 
@@ -179,7 +180,9 @@ pub fn run(plan: &Plan, options: &Options, record: &mut Record, mut tell: impl F
     let mut number = 0;
     for round in 0..options.rounds {
         for (c, case) in plan.cases.iter().enumerate() {
-            for (v, variant) in plan.variants.iter().enumerate() {
+            let first_run = record.runs.len();
+            for v in stats::turned(plan.variants.len(), round) {
+                let variant = &plan.variants[v];
                 if options.stop.load(Relaxed) {
                     record.ended_early = Some("stopped by the user".to_string());
                     record.settings.seconds = began.elapsed().as_secs_f64();
@@ -199,14 +202,12 @@ pub fn run(plan: &Plan, options: &Options, record: &mut Record, mut tell: impl F
                 run.round = round;
                 run.began_s = begun;
                 run.seconds = began.elapsed().as_secs_f64() - begun;
-                if plan.wants_speedup() {
-                    let measured = case.program.metrics().into_iter().find(|metric| metric.main);
-                    let times = measured.and_then(|measured| speedup::of(record, &run, &measured));
-                    run.values.extend(times.map(|times| (speedup::NAME.to_string(), times)));
-                }
                 record.runs.push(run);
                 record.settings.seconds = began.elapsed().as_secs_f64();
                 number += 1;
+                if record.runs.len() - first_run == plan.variants.len() && plan.wants_speedup() {
+                    add_speedups(record, first_run, case);
+                }
                 tell(&Progress::Ended(record));
             }
         }
@@ -218,6 +219,18 @@ pub fn run(plan: &Plan, options: &Options, record: &mut Record, mut tell: impl F
             .any(|run| run.outcome == Outcome::Failed("stopped".to_string()))
     {
         record.ended_early = Some("stopped by the user".to_string());
+    }
+}
+
+/// Compares the runs of a case in a round, which begin at this one, with the first variant's.
+fn add_speedups(record: &mut Record, first_run: usize, case: &CasePlan) {
+    let Some(measured) = case.program.metrics().into_iter().find(|metric| metric.main) else {
+        return;
+    };
+    for at in first_run..record.runs.len() {
+        let times = speedup::of(record, &record.runs[at], &measured);
+        let values = &mut record.runs[at].values;
+        values.extend(times.map(|times| (speedup::NAME.to_string(), times)));
     }
 }
 
@@ -489,5 +502,105 @@ fn setting(e: mega_linux::knobs::KnobError) -> ProgramError {
     ProgramError::System {
         doing: "cannot make the variant's settings".into(),
         source: std::io::Error::other(e),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::program::{Needs, Watch};
+    use crate::report::synthetic;
+    use crate::result::{Better, Unit};
+
+    /// A program that is nowhere to be had.
+    #[derive(Debug)]
+    struct Nowhere;
+
+    impl Program for Nowhere {
+        fn name(&self) -> String {
+            "nowhere".to_string()
+        }
+        fn describe(&self) -> String {
+            self.name()
+        }
+        fn metrics(&self) -> Vec<Metric> {
+            let metric = Metric::new("elapsed_ns", "time", Unit::Ns, Better::Lower);
+            vec![Metric { main: true, ..metric }]
+        }
+        fn needs(&self) -> Needs {
+            Needs::default()
+        }
+        fn seconds(&self) -> f64 {
+            1.0
+        }
+        fn ready(&self) -> Result<(), ProgramError> {
+            Err(ProgramError::NotHere("nowhere".to_string()))
+        }
+        fn run(&self, _: &Launch, _: &mut dyn Watch) -> Result<Figures, ProgramError> {
+            unreachable!("it is never ready")
+        }
+    }
+
+    fn case(name: &str) -> CasePlan {
+        CasePlan {
+            name: name.to_string(),
+            program: Box::new(Nowhere),
+            condition: Condition::Unfragmented,
+        }
+    }
+
+    fn no_runs() -> Record {
+        let mut record = synthetic::record(&synthetic::Options::default());
+        record.runs.clear();
+        record
+    }
+
+    #[test]
+    fn each_round_begins_with_the_next_variant_in_every_case() {
+        let plan = Plan {
+            cases: vec![case("a"), case("b")],
+            variants: ["base", "thp-always", "thp-madvise"]
+                .map(|v| v.parse().unwrap())
+                .to_vec(),
+            manager_options: Vec::new(),
+            warm: false,
+            faults: false,
+            main: Vec::new(),
+        };
+        let options = Options {
+            mega: PathBuf::new(),
+            library: Err("none".to_string()),
+            state: PathBuf::new(),
+            rounds: 3,
+            seed: 1,
+            program_cpu: None,
+            client_cpu: None,
+            stop: Arc::default(),
+        };
+        let mut record = no_runs();
+        run(&plan, &options, &mut record, |_| {});
+        let ran: Vec<_> = record.runs.iter().map(|r| (r.round, r.case, r.variant)).collect();
+        let orders = [[0, 1, 2], [1, 2, 0], [2, 0, 1]];
+        let expected: Vec<_> = (0..3)
+            .flat_map(|round| (0..2).flat_map(move |case| orders[round].map(|variant| (round, case, variant))))
+            .collect();
+        assert_eq!(ran, expected);
+        let skipped = |r: &Run| matches!(&r.outcome, Outcome::Skipped(why) if why.contains("nowhere"));
+        assert!(record.runs.iter().all(skipped));
+    }
+
+    #[test]
+    fn a_speedup_is_over_the_first_variant_though_that_ran_last() {
+        let mut record = no_runs();
+        for (variant, ns) in [(1, 4.0), (2, 16.0), (0, 8.0)] {
+            record.runs.push(Run {
+                variant,
+                values: [("elapsed_ns".to_string(), ns)].into(),
+                ..empty_run()
+            });
+        }
+        add_speedups(&mut record, 0, &case("a"));
+        let times: Vec<f64> = record.runs.iter().map(|run| run.values[speedup::NAME]).collect();
+        assert_eq!(times, [2.0, 0.5, 1.0]);
     }
 }
