@@ -142,6 +142,8 @@ pub struct Machine {
     tlb: Option<Tlb>,
     /// The accesses of a batch as the TLB sees them.
     translated: Box<[tlb::Access; batch::BATCH]>,
+    /// The accesses that came together last went without a fault, all of them.
+    went_whole: bool,
     costs: Costs,
     pub(crate) prices: Prices,
     pub(crate) policy: Box<dyn FaultPolicy>,
@@ -205,6 +207,7 @@ impl Machine {
             prices: Prices::new(&config.costs, config.tlb.as_ref()),
             tlb,
             translated: Box::new([tlb::Access::default(); batch::BATCH]),
+            went_whole: false,
             costs: config.costs.clone(),
             policy,
             split_frees: config.split_frees,

@@ -73,6 +73,12 @@ impl Pte {
         self.0 & bits == bits
     }
 
+    /// All of it.
+    #[must_use]
+    pub(super) fn bits(self) -> u32 {
+        self.0
+    }
+
     /// With these bits set.
     #[must_use]
     pub fn with(self, bits: u32) -> Self {

@@ -79,6 +79,15 @@ impl Tables {
         }
     }
 
+    /// The entry of a base page as a number, which says nothing: whoever looks has the host fetch it.
+    #[inline]
+    pub fn look(&self, page: Page) -> u32 {
+        match self.get(page.region()) {
+            Entry::Table(at) => self.table(at).ptes[page.index()].bits(),
+            _ => 0,
+        }
+    }
+
     fn entry_mut(&mut self, region: Region) -> &mut u32 {
         let gb = region.0 / PER_GB;
         if self.directory.is_empty() {
@@ -288,10 +297,17 @@ impl Tables {
         }
     }
 
+    /// How many regions have a table.
+    #[inline]
+    #[must_use]
+    pub fn tables(&self) -> usize {
+        self.tables.len() - self.free_tables.len()
+    }
+
     /// How many regions have anything.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.tables.len() - self.free_tables.len() + self.huge.len() - self.free_huge.len()
+        self.tables() + self.huge.len() - self.free_huge.len()
     }
 
     /// None has.

@@ -5,34 +5,49 @@
 //! are 16 bits of a hash of space, level and line number, so about one look-up in ten thousand hits falsely: small and fast matter more here,
 //! as the arrays stand for megabytes of cache.
 
+use wide::{i16x8, CmpEq};
+
 /// Bytes of a cache line, and so eight entries of a page table.
 pub const LINE_BYTES: u64 = 64;
-/// Ways of a set: eight tags of 16 bits in one integer.
+/// Ways of a set: its tags are one vector.
 const WAYS: usize = 8;
-/// A one in every 16-bit field.
-const ONES: u128 = 0x0001_0001_0001_0001_0001_0001_0001_0001;
-/// The highest bit of every 16-bit field.
-const HIGHS: u128 = ONES << 15;
 
-/// One level: a set's tags in the order of use, the last used in the low bits; 0 is empty.
+/// All bits of the places behind this one; of none for the last and for what is nowhere.
+const BEHIND: [i16x8; WAYS + 1] = {
+    let mut all = [i16x8::new([0; WAYS]); WAYS + 1];
+    let mut at = 0;
+    while at < WAYS {
+        let mut behind = [0; WAYS];
+        let mut place = at + 1;
+        while place < WAYS {
+            behind[place] = -1;
+            place += 1;
+        }
+        all[at] = i16x8::new(behind);
+        at += 1;
+    }
+    all
+};
+
+/// One level: a set's tags in the order of use, the last used first; 0 is empty.
 #[derive(Debug, Clone)]
 struct Level {
-    sets: Box<[u128]>,
+    sets: Box<[i16x8]>,
     mask: u64,
     cycles: u32,
 }
 
 /// Never 0, which is an empty place.
 #[inline]
-fn tag_of(hash: u64) -> u16 {
-    (hash >> 48) as u16 | 1
+fn tag_of(hash: u64) -> i16 {
+    (hash >> 48) as i16 | 1
 }
 
 impl Level {
     fn new(lines: u64, cycles: u32) -> Self {
         let sets = previous_power_of_two(lines / WAYS as u64);
         Self {
-            sets: vec![0; sets as usize].into(),
+            sets: vec![i16x8::splat(0); sets as usize].into(),
             mask: sets - 1,
             cycles,
         }
@@ -44,14 +59,12 @@ impl Level {
         let set = &mut self.sets[(hash & self.mask) as usize];
         let old = *set;
         let tag = tag_of(hash);
-        let half = u64::from(tag) * (ONES as u64);
-        let x = old ^ (u128::from(half) | u128::from(half) << 64);
-        // The lowest field that is zero, exactly: a borrow can only mark fields above it wrongly.
-        let mark = x.wrapping_sub(ONES) & !x & HIGHS;
-        // That field and all below it; all there are, if there is none.
-        let upto = mark ^ mark.wrapping_sub(1);
-        *set = (old & !upto) | ((old << 16) & upto) | u128::from(tag);
-        mark != 0
+        let same = old.cmp_eq(i16x8::splat(tag)).move_mask() as u32;
+        let at = (same | 1 << WAYS).trailing_zeros() as usize;
+        let [a, b, c, d, e, f, g, _] = old.to_array();
+        let moved = i16x8::new([tag, a, b, c, d, e, f, g]);
+        *set = moved ^ ((moved ^ old) & BEHIND[at]);
+        same != 0
     }
 
     /// The same for several lines; leaves those that are not here at the front, in their order, and returns how many.
@@ -123,7 +136,7 @@ impl Lines {
     /// Nothing of the page tables is in any cache.
     pub(super) fn clear(&mut self) {
         for level in &mut self.levels {
-            level.sets.fill(0);
+            level.sets.fill(i16x8::splat(0));
         }
     }
 

@@ -1,12 +1,13 @@
 //! One structure that holds translations: set-associative or fully associative, true LRU or tree pseudo-LRU.
 //!
 //! A look-up and the insertion after a miss are one operation, [`Store::access`]. No heap, no hashing of std and no division: sets are a power
-//! of two, each way has a one-byte print, and eight prints are compared at a time; the order of use of a set is one integer
+//! of two, each way has a one-byte print, and all prints of a set are compared at once; the order of use of a set is one integer
 //! ([`order`](super::order)). Whether it hit or missed, the same instructions run: the host cannot guess which it will be, and a wrong guess
 //! costs it more than the whole look-up. More than 24 ways in one set is a fully associative store: a small open-addressed index and a linked list.
 
 use super::full::Full;
 use super::order::{touch_tree, tree_victim, Order};
+use wide::{i8x16, CmpEq};
 
 /// How a set chooses what it gives up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,11 +110,11 @@ pub const ALL_WAYS: u32 = u32::MAX;
 #[derive(Debug, Clone)]
 pub enum Store {
     /// Up to 8 ways.
-    Small(Sets<u64, 1>),
+    Small(Sets<u64, 1, 8>),
     /// 9 to 16 ways.
-    Narrow(Sets<u64, 2>),
+    Narrow(Sets<u64, 1, 16>),
     /// 17 to 24 ways.
-    Wide(Sets<u128, 3>),
+    Wide(Sets<u128, 2, 32>),
     /// Fully associative, more than 24 entries.
     Full(Full),
 }
@@ -155,9 +156,9 @@ impl Store {
     #[inline]
     pub(super) fn access_all(&mut self, n: usize, ways: u32, questions: &mut impl Questions) {
         match self {
-            Self::Small(sets) => ask_all(n, questions, |number, tag| sets.access(number, tag, ways)),
-            Self::Narrow(sets) => ask_all(n, questions, |number, tag| sets.access(number, tag, ways)),
-            Self::Wide(sets) => ask_all(n, questions, |number, tag| sets.access(number, tag, ways)),
+            Self::Small(sets) => sets.access_all(n, ways, questions),
+            Self::Narrow(sets) => sets.access_all(n, ways, questions),
+            Self::Wide(sets) => sets.access_all(n, ways, questions),
             Self::Full(full) => ask_all(n, questions, |_, tag| full.access(tag)),
         }
     }
@@ -219,76 +220,79 @@ fn ask_all(n: usize, questions: &mut impl Questions, mut access: impl FnMut(u64,
     }
 }
 
-/// One set, all in one piece: prints, order and tags.
+/// One set, all in one piece: prints, order and tags. `WAYS`: a power of two from its ways on.
 #[derive(Debug, Clone, Copy)]
-struct Set<O, const WORDS: usize> {
-    /// A byte per way, eight to a word.
-    prints: [u64; WORDS],
+struct Set<O, const VECTORS: usize, const WAYS: usize> {
+    /// A byte per way, sixteen to a vector.
+    prints: [i8x16; VECTORS],
     order: O,
-    tags: [[u64; 8]; WORDS],
+    tags: [u64; WAYS],
 }
 
-/// A set-associative store of up to 8 · `WORDS` ways.
+/// A set-associative store of up to `WAYS` ways, with a vector of prints for each 16.
 #[derive(Debug, Clone)]
-pub struct Sets<O, const WORDS: usize> {
+pub struct Sets<O, const VECTORS: usize, const WAYS: usize> {
     geometry: Geometry,
     mask: u64,
     fold: u32,
     /// A bit for each way.
     all: u32,
     plru: bool,
-    sets: Box<[Set<O, WORDS>]>,
+    sets: Box<[Set<O, VECTORS, WAYS>]>,
 }
 
-const LOW: u64 = 0x0101_0101_0101_0101;
-const HIGH: u64 = 0x8080_8080_8080_8080;
+/// Prints in a vector.
+const LANES: usize = 16;
 
-/// A byte that differs between most tags; never 0, the print of an empty way.
+/// All bits of one lane, for each of them.
+const LANE: [i8x16; LANES] = {
+    let mut all = [i8x16::new([0; LANES]); LANES];
+    let mut at = 0;
+    while at < LANES {
+        let mut one = [0; LANES];
+        one[at] = -1;
+        all[at] = i8x16::new(one);
+        at += 1;
+    }
+    all
+};
+
+/// A byte that differs between most tags, in every lane.
 #[inline]
-fn print_of(tag: u64) -> u64 {
-    let print = tag.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56;
-    print + u64::from(print == 0)
+fn print_of(tag: u64) -> i8x16 {
+    i8x16::splat((tag.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as i8)
 }
 
-impl<O: Order, const WORDS: usize> Set<O, WORDS> {
+impl<O: Order, const VECTORS: usize, const WAYS: usize> Set<O, VECTORS, WAYS> {
     #[inline]
     fn tag(&self, way: u32) -> u64 {
-        // Ways come from `find` and from the order, so they are fewer than 8 · WORDS.
-        self.tags[way as usize / 8 % WORDS][way as usize % 8]
+        // Ways come from `find` and from the order, so they are fewer; the remainder costs nothing.
+        self.tags[way as usize % WAYS]
     }
 
     /// The way that has this tag, and true; or any way, and false.
     #[inline]
-    fn find(&self, tag: u64, print: u64) -> (u32, bool) {
-        let wanted = print * LOW;
-        // The bits of word n are those whose number is n modulo 8. A byte above a true match can be marked wrongly; the tag decides. Ways that
-        // the geometry lacks hold no tag.
+    fn find(&self, tag: u64, print: i8x16) -> (u32, bool) {
         let mut marks = 0;
-        for (word, prints) in self.prints.iter().enumerate() {
-            let x = prints ^ wanted;
-            marks |= (x.wrapping_sub(LOW) & !x & HIGH) >> (7 - word);
+        for (n, prints) in self.prints.iter().enumerate() {
+            marks |= (prints.cmp_eq(print).move_mask() as u32) << (n * LANES);
         }
-        let way_of = |marks: u64| {
-            let bit = marks.trailing_zeros();
-            bit % 8 * 8 + bit / 8
-        };
-        // Nearly always the first mark is right, or there is none: no branch depends on which. The bit set besides is above all marks; some tag,
-        // which is not the one wanted, is then looked at for nothing.
-        let way = way_of(marks | 1 << 63);
+        // Nearly always the first mark is right, or there is none: no branch depends on which. Without any, some tag, which is not the one
+        // wanted, is looked at for nothing.
         let others = marks & marks.wrapping_sub(1);
         if others != 0 {
             return self.find_among(tag, marks);
         }
+        let way = (marks | 1 << 31).trailing_zeros();
         (way, self.tag(way) == tag)
     }
 
     /// The same among these marks.
     #[cold]
     #[inline(never)]
-    fn find_among(&self, tag: u64, mut marks: u64) -> (u32, bool) {
+    fn find_among(&self, tag: u64, mut marks: u32) -> (u32, bool) {
         while marks != 0 {
-            let bit = marks.trailing_zeros();
-            let way = bit % 8 * 8 + bit / 8;
+            let way = marks.trailing_zeros();
             if self.tag(way) == tag {
                 return (way, true);
             }
@@ -298,27 +302,41 @@ impl<O: Order, const WORDS: usize> Set<O, WORDS> {
     }
 
     #[inline]
-    fn put(&mut self, way: u32, tag: u64, print: u64) {
-        let (word, at) = (way as usize / 8 % WORDS, way % 8);
-        let prints = &mut self.prints[word];
-        *prints = (*prints & !(0xFF << (at * 8))) | (print << (at * 8));
-        self.tags[word][at as usize] = tag;
+    fn put(&mut self, way: u32, tag: u64, print: i8x16) {
+        let prints = &mut self.prints[way as usize / LANES % VECTORS];
+        *prints ^= (*prints ^ print) & LANE[way as usize % LANES];
+        self.tags[way as usize % WAYS] = tag;
+    }
+
+    #[inline]
+    fn empty(&mut self, way: u32) {
+        self.put(way, 0, i8x16::splat(0));
+    }
+
+    /// The way to give up, by the tree or among those that a mask allows. With a mask that allows none, way 0 (a preset's masks are checked).
+    #[inline(never)]
+    fn victim(&self, plru: bool, ways: u32, allowed: u32) -> u32 {
+        if plru {
+            return tree_victim(self.order.tree(), ways);
+        }
+        let mut longest_ago = (0..ways).rev().map(|place| self.order.at(place));
+        longest_ago.find(|way| allowed >> way & 1 != 0).unwrap_or(0)
     }
 }
 
-impl<O: Order, const WORDS: usize> Sets<O, WORDS> {
+impl<O: Order, const VECTORS: usize, const WAYS: usize> Sets<O, VECTORS, WAYS> {
     fn new(geometry: &Geometry) -> Self {
         let mask = u64::from(geometry.sets() - 1);
         let plru =
             geometry.replacement == Replacement::TreePlru && geometry.ways.is_power_of_two() && geometry.ways > 1;
         let empty = Set {
-            prints: [0; WORDS],
+            prints: [i8x16::splat(0); VECTORS],
             order: if plru {
                 O::from_tree(0)
             } else {
                 O::identity(geometry.ways)
             },
-            tags: [[0; 8]; WORDS],
+            tags: [0; WAYS],
         };
         Self {
             geometry: *geometry,
@@ -335,40 +353,47 @@ impl<O: Order, const WORDS: usize> Sets<O, WORDS> {
         ((number ^ (number >> self.fold)) & self.mask) as usize
     }
 
+    /// Whether the way to give up is always that whose last use is longest ago.
+    #[inline]
+    fn is_plain(&self, ways: u32) -> bool {
+        !self.plru && ways & self.all == self.all
+    }
+
     #[inline]
     fn access(&mut self, number: u64, tag: u64, ways: u32) -> bool {
-        let set = self.set_of(number);
+        self.access_if::<false>(number, tag, ways)
+    }
+
+    #[inline]
+    fn access_all(&mut self, n: usize, ways: u32, questions: &mut impl Questions) {
+        if self.is_plain(ways) {
+            ask_all(n, questions, |number, tag| self.access_if::<true>(number, tag, ways));
+        } else {
+            ask_all(n, questions, |number, tag| self.access_if::<false>(number, tag, ways));
+        }
+    }
+
+    /// `PLAIN`: it is known to be [`Sets::is_plain`].
+    #[inline(always)]
+    fn access_if<const PLAIN: bool>(&mut self, number: u64, tag: u64, ways: u32) -> bool {
+        let (plain, plru, ways_of_set) = (PLAIN || self.is_plain(ways), !PLAIN && self.plru, self.geometry.ways);
+        let set = &mut self.sets[((number ^ (number >> self.fold)) & self.mask) as usize];
         let print = print_of(tag);
-        let ways_of_set = self.geometry.ways;
-        let (found, hit) = self.sets[set].find(tag, print);
-        let victim = self.victim(set, ways);
-        let set = &mut self.sets[set];
+        let (found, hit) = set.find(tag, print);
+        let victim = if plain {
+            set.order.at(ways_of_set - 1)
+        } else {
+            set.victim(plru, ways_of_set, ways)
+        };
         let way = if hit { found } else { victim };
         // Of a hit, this writes what is there already.
         set.put(way, tag, print);
-        set.order = if self.plru {
+        set.order = if plru {
             O::from_tree(touch_tree(set.order.tree(), way, ways_of_set))
         } else {
             set.order.touch(way)
         };
         hit
-    }
-
-    /// The way to give up. With a mask that allows none of the ways, way 0 (a preset's masks are checked).
-    #[inline]
-    fn victim(&self, set: usize, ways: u32) -> u32 {
-        let order = self.sets[set].order;
-        if self.plru {
-            return tree_victim(order.tree(), self.geometry.ways);
-        }
-        if ways & self.all == self.all {
-            return order.at(self.geometry.ways - 1);
-        }
-        (0..self.geometry.ways)
-            .rev()
-            .map(|place| order.at(place))
-            .find(|way| ways >> way & 1 != 0)
-            .unwrap_or(0)
     }
 
     fn remove(&mut self, number: u64, tag: u64) {
@@ -377,7 +402,7 @@ impl<O: Order, const WORDS: usize> Sets<O, WORDS> {
         let set = &mut self.sets[set];
         let (way, there) = set.find(tag, print_of(tag));
         if there {
-            set.put(way, 0, 0);
+            set.empty(way);
             if !plru {
                 set.order = set.order.drop_to_end(way, ways);
             }
@@ -388,13 +413,12 @@ impl<O: Order, const WORDS: usize> Sets<O, WORDS> {
     fn remove_between(&mut self, tag: u64, n: u64) {
         let (plru, ways) = (self.plru, self.geometry.ways);
         for set in &mut self.sets {
-            let within = |tags: &[u64; 8]| tags.iter().fold(false, |any, t| any | (t.wrapping_sub(tag) < n));
-            if !set.tags.iter().any(within) {
+            if !set.tags.iter().fold(false, |any, t| any | (t.wrapping_sub(tag) < n)) {
                 continue;
             }
             for way in 0..ways {
                 if set.tag(way).wrapping_sub(tag) < n {
-                    set.put(way, 0, 0);
+                    set.empty(way);
                     if !plru {
                         set.order = set.order.drop_to_end(way, ways);
                     }

@@ -19,8 +19,8 @@ pub(super) trait Reader {
     /// The line of one entry.
     fn one(&mut self, key: u64);
 
-    /// Those of one entry of each level from `from` down to `leaf`. No level is above `top`; `key` names the line at a level.
-    fn read(&mut self, top: u32, from: u32, leaf: u32, key: impl Fn(u32) -> u64);
+    /// Those of one entry of each level from `from` down to `leaf`; `key` names the line at a level.
+    fn read(&mut self, from: u32, leaf: u32, key: impl Fn(u32) -> u64);
 }
 
 /// Reads them at once.
@@ -37,7 +37,7 @@ impl Reader for AtOnce<'_> {
     }
 
     #[inline]
-    fn read(&mut self, _top: u32, from: u32, leaf: u32, key: impl Fn(u32) -> u64) {
+    fn read(&mut self, from: u32, leaf: u32, key: impl Fn(u32) -> u64) {
         for level in (leaf..=from).rev() {
             self.one(key(level));
         }
@@ -59,9 +59,12 @@ impl Reader for Later<'_> {
     }
 
     #[inline]
-    fn read(&mut self, top: u32, from: u32, leaf: u32, key: impl Fn(u32) -> u64) {
-        // All levels, of which only those between count: the host cannot guess where a walk starts.
-        for level in (0..=top).rev() {
+    fn read(&mut self, from: u32, leaf: u32, key: impl Fn(u32) -> u64) {
+        // Most walks start at one of the lowest two levels, and the host cannot guess at which: both are noted, and what is read counts.
+        for level in (leaf.max(2)..=from).rev() {
+            self.one(key(level));
+        }
+        for level in [1, 0] {
             self.keys[self.noted] = key(level);
             self.noted += usize::from(level <= from && level >= leaf);
         }
@@ -192,7 +195,7 @@ impl Walker {
         let guest = |level| line_key(space, 0, level, address >> shift(level));
         let mut references = from - leaf + 1;
         match &mut self.host {
-            None => reader.read(self.top, from, leaf, guest),
+            None => reader.read(from, leaf, guest),
             Some(host) => {
                 for level in (leaf..=from).rev() {
                     references += host.translate_base(reader, space, level + 2, (address >> shift(level)) * 8);
@@ -247,7 +250,7 @@ impl Host {
                 break;
             }
         }
-        reader.read(self.top, from, self.page, |level| {
+        reader.read(from, self.page, |level| {
             line_key(space, area, level, address >> shift(level))
         });
         from - self.page + 1
