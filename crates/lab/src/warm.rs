@@ -4,7 +4,7 @@
 use crate::clock::now_ns;
 use crate::memory::{base_page_bytes, Mapping, MemoryError, HUGE_BYTES};
 use mega_linux::knobs::Knobs;
-use mega_linux::proc::{buddyinfo, vmstat, ProcRoot};
+use mega_linux::proc::{buddyinfo, meminfo, vmstat, ProcRoot};
 use serde::Serialize;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::Arc;
@@ -78,6 +78,9 @@ pub fn report_little(root: &ProcRoot, knobs: &mut Knobs) {
 /// blocks: for each of them one piece is touched again, which takes what they freed, and another one let go. What was let go and
 /// not taken within half a second is touched anew, before the host takes it (after 2 s).
 ///
+/// Until the stock's pieces come through, whoever takes memory takes what is free already. So once more as much is touched and given back right
+/// before the program begins: the kernel hands it out first, and the host takes it slowly (a sixteenth of what is free every 2 s).
+///
 /// Each processor has free lists of its own, of up to a gigabyte and more, from which it serves itself first and the others not at all.
 /// So memory is let go on the processor that will take it: see [`Takers`].
 ///
@@ -103,6 +106,11 @@ const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// What was let go is touched anew after this time: well before free page reporting has it.
 const STALE: Duration = Duration::from_millis(500);
 
+/// Processors' own free lists hold up to an eighth of a zone.
+const KEPT_BY_PROCESSORS: u64 = 2 << 30;
+/// Never touched, whoever needs memory meanwhile.
+const LEFT_FREE: u64 = 512 << 20;
+
 impl KeepWarm {
     /// Begins with a stock of `bytes`, which is touched before this returns.
     ///
@@ -110,12 +118,15 @@ impl KeepWarm {
     /// When the memory cannot be mapped.
     pub fn start(bytes: u64, takers: Takers) -> Result<Self, MemoryError> {
         let mut stock = Stock::new(usize::try_from(bytes).unwrap_or(usize::MAX))?;
+        let beside = Stock::new(usize::try_from(beside(bytes)).unwrap_or(usize::MAX))?;
         let stop = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&stop);
         let (ready, is_ready) = std::sync::mpsc::channel();
         let thread = std::thread::spawn(move || {
             go_to(takers.collapses);
             stock.fill();
+            beside.fill();
+            at(takers.faults, takers, || drop(beside));
             let begun = Seen::now();
             at(takers.faults, takers, || stock.let_go(AHEAD));
             let _ = ready.send(());
@@ -127,6 +138,13 @@ impl KeepWarm {
             thread: Some(thread),
         })
     }
+}
+
+/// How much to warm beside a stock of so many bytes: as much again and what processors keep for themselves, as far as there is free memory.
+fn beside(bytes: u64) -> u64 {
+    let info = meminfo::read(&ProcRoot::default()).unwrap_or_default();
+    let free = info.free_bytes.unwrap_or(0);
+    (bytes + bytes.min(KEPT_BY_PROCESSORS)).min(free.saturating_sub(bytes + LEFT_FREE))
 }
 
 fn go_to(cpu: Option<usize>) {

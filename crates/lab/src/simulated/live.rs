@@ -124,12 +124,23 @@ impl Twin {
     }
 }
 
-/// The live runs.
+/// The workloads' names.
+pub fn workloads() -> impl Iterator<Item = &'static str> {
+    TWINS.iter().map(|twin| twin.name)
+}
+
+/// Those of these names; all, if there are none.
+fn twins(only: &[String]) -> impl Iterator<Item = &'static Twin> + '_ {
+    let asked = |twin: &&Twin| only.is_empty() || only.iter().any(|name| name == twin.name);
+    TWINS.iter().filter(asked)
+}
+
+/// The live runs: of these workloads, of all if none is named.
 ///
 /// # Panics
 /// When a workload does not take its options; a test makes all of them.
 #[must_use]
-pub fn plan(scale: f64, faults: bool) -> Plan {
+pub fn plan(only: &[String], scale: f64, faults: bool) -> Plan {
     let case = |twin: &Twin| {
         let options = twin.live(scale);
         let options: Vec<(&str, &str)> = options.iter().map(|(name, value)| (*name, value.as_str())).collect();
@@ -140,7 +151,7 @@ pub fn plan(scale: f64, faults: bool) -> Plan {
         }
     };
     Plan {
-        cases: TWINS.iter().map(case).collect(),
+        cases: twins(only).map(case).collect(),
         variants: VARIANTS.iter().map(|name| name.parse().expect("a variant")).collect(),
         manager_options: vec!["--interval".to_string(), format!("{}ms", INTERVAL.as_millis())],
         warm: true,
@@ -159,12 +170,12 @@ fn system(variant: &str) -> &str {
     }
 }
 
-/// The simulated runs on this machine: by case, by variant.
+/// The simulated runs on this machine, of the same workloads: by case, by variant.
 ///
 /// # Panics
 /// When a workload does not take its options; a test makes all of them.
 #[must_use]
-pub fn scenarios(scale: f64, machine: &MachineSpec, seed: u64) -> Vec<Vec<Scenario>> {
+pub fn scenarios(only: &[String], scale: f64, machine: &MachineSpec, seed: u64) -> Vec<Vec<Scenario>> {
     let of = |twin: &Twin, variant: &str| {
         let spec = format!(
             r#"{{"program":"{}","mib":{}{}}}"#,
@@ -182,8 +193,7 @@ pub fn scenarios(scale: f64, machine: &MachineSpec, seed: u64) -> Vec<Vec<Scenar
             ..Scenario::default()
         }
     };
-    TWINS
-        .iter()
+    twins(only)
         .map(|twin| VARIANTS.iter().map(|variant| of(twin, variant)).collect())
         .collect()
 }
@@ -283,7 +293,8 @@ pub fn compare(live: &Record, counted: &Record, simulated: &Record) -> Accuracy 
         compared: Vec::new(),
         orders: Vec::new(),
     };
-    for (c, twin) in TWINS.iter().enumerate() {
+    let cases = live.cases.iter().enumerate();
+    for (c, twin) in cases.filter_map(|(c, case)| Some((c, TWINS.iter().find(|twin| twin.name == case.name)?))) {
         let mut add = |variant: &str, what: &str, live: Option<f64>, simulated: Option<f64>, percent, unit| {
             if let (Some(live), Some(simulated)) = (live, simulated) {
                 accuracy.compared.push(Compared {
@@ -398,8 +409,8 @@ mod tests {
             ..MachineSpec::default()
         };
         for scale in [0.02, 1.0] {
-            let plan = plan(scale, false);
-            let scenarios = scenarios(scale, &machine, 1);
+            let plan = plan(&[], scale, false);
+            let scenarios = scenarios(&[], scale, &machine, 1);
             assert_eq!(plan.cases.len(), scenarios.len());
             for (case, of_variants) in plan.cases.iter().zip(&scenarios) {
                 assert_eq!(of_variants.len(), plan.variants.len());

@@ -4,8 +4,10 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand};
 use mega_core::units::{Bytes, Share};
+use mega_lab::simulated::live;
 use mega_lab::simulated::sweep::Shard;
 
 use super::{parse_budget, parse_interval, parse_rounds, parse_scale, BenchOptions};
@@ -302,6 +304,10 @@ pub struct SimCalibrateArgs {
 back, and\ntakes about 45 minutes at scale 1."
 )]
 pub struct SimAccuracyArgs {
+    /// Workloads (default: all)
+    #[arg(value_name = "WORKLOAD", value_parser = PossibleValuesParser::new(live::workloads()))]
+    pub workloads: Vec<String>,
+
     /// Size and length; 1 is 2 to 8 GB
     #[arg(long, value_name = "F", value_parser = parse_scale, default_value = "1")]
     pub scale: f64,

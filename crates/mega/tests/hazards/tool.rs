@@ -298,6 +298,11 @@ pub fn settings() -> BTreeMap<PathBuf, String> {
     }
     let mut all = BTreeMap::new();
     walk(Path::new("/sys/kernel/mm/transparent_hugepage"), &mut all);
+    // Only where a machine can report free pages to a host.
+    let reporting = Path::new("/sys/module/page_reporting/parameters");
+    if reporting.exists() {
+        walk(reporting, &mut all);
+    }
     all
 }
 

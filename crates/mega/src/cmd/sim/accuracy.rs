@@ -39,7 +39,7 @@ pub fn run(args: &SimAccuracyArgs) -> Result<()> {
     let live = |faults: bool, rounds: usize| -> Result<Record> {
         let name = if faults { "accuracy-faults" } else { "accuracy-live" };
         let title = if faults { "live, with faults counted" } else { "live" };
-        let asked = Asked::of_plan(about(name, title), live::plan(args.scale, faults));
+        let asked = Asked::of_plan(about(name, title), live::plan(&args.workloads, args.scale, faults));
         Ok(bench::run(&asked, &args.bench(), rounds)?.record)
     };
     let counted = live(true, 1)?;
@@ -108,7 +108,7 @@ impl Measured {
 
 /// The simulated runs.
 fn simulated(args: &SimAccuracyArgs, machine: &MachineSpec, about: About) -> Result<Record> {
-    let scenarios = live::scenarios(args.scale, machine, args.seed);
+    let scenarios = live::scenarios(&args.workloads, args.scale, machine, args.seed);
     let first = scenarios
         .first()
         .and_then(|of| of.first())
