@@ -56,7 +56,9 @@ impl Machine {
                 n += 1;
             }
             let mut cost = (n as u64 - same) * self.prices.miss + (same + again) * self.prices.hit + work_ns * 1000;
-            cost += first * self.prices.set_accessed;
+            let by_page = first * self.prices.set_accessed;
+            space.paid_by_page_ps += by_page;
+            cost += by_page;
             if let Some(tlb) = &mut self.tlb {
                 cost += tlb.access_all(id.0.get(), &self.translated[..n]) * self.prices.cycle;
                 tlb.access_again(again);

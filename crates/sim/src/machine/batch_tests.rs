@@ -29,7 +29,10 @@ fn state(m: &Machine) -> String {
                     )
                 })
                 .collect();
-            format!("{} {:?} {:?} {tables:?}", space.clock_ps, space.last_page, space.counts)
+            format!(
+                "{} {} {:?} {:?} {tables:?}",
+                space.clock_ps, space.paid_by_page_ps, space.last_page, space.counts
+            )
         })
         .collect();
     format!(

@@ -84,6 +84,12 @@ impl Memory for Machine {
         }
     }
 
+    fn paid_by_page_ns(&self) -> u64 {
+        self.spaces
+            .get(self.current)
+            .map_or(0, |space| space.paid_by_page_ps / 1000)
+    }
+
     fn take_block(&mut self) -> Result<bool, MemoryError> {
         self.take_for_kernel(self.current)
             .map_err(|error| said(error, "alloc_pages", 0, mega_core::units::HUGE_PAGE_BYTES))

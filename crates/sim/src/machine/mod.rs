@@ -270,7 +270,9 @@ impl Machine {
             };
             let same = std::mem::replace(&mut space.last_page, page) == page;
             let mut cost = if same { self.prices.hit } else { miss };
-            cost += u64::from(is_first) * self.prices.set_accessed;
+            let by_page = u64::from(is_first) * self.prices.set_accessed;
+            space.paid_by_page_ps += by_page;
+            cost += by_page;
             if let Some(tlb) = &mut self.tlb {
                 cost += u64::from(tlb.access(id.0.get(), address, size)) * cycle;
             }

@@ -62,6 +62,8 @@ pub struct Space {
     pub node: u8,
     /// Its own clock, in ps: one processor runs it.
     pub clock_ps: u64,
+    /// Of its time, what accesses took that found the accessed bit clear.
+    pub paid_by_page_ps: u64,
     /// The page of its last access.
     pub last_page: Page,
     /// Someone holds its mmap lock from then …
@@ -92,6 +94,7 @@ impl Space {
             started_ns: now_ps / 1000,
             node: 0,
             clock_ps: now_ps,
+            paid_by_page_ps: 0,
             last_page: Page(u64::MAX),
             locked_from_ps: 0,
             locked_until_ps: 0,

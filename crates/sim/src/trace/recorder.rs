@@ -183,6 +183,10 @@ impl<M: Memory, W: Write> Memory for Recorder<M, W> {
         self.memory.now_ns()
     }
 
+    fn paid_by_page_ns(&self) -> u64 {
+        self.memory.paid_by_page_ns()
+    }
+
     fn fork(&mut self, child: u32) -> Result<(), MemoryError> {
         self.memory.fork(child)?;
         self.note(&Record::Fork(child));

@@ -135,6 +135,12 @@ pub trait Memory {
     /// The program's time in nanoseconds.
     fn now_ns(&self) -> u64;
 
+    /// How much of that time pages took and not visits: the first access after a look for accessed bits pays, and the others do not, however many
+    /// there are.
+    fn paid_by_page_ns(&self) -> u64 {
+        0
+    }
+
     /// Takes 2 MB of physical memory for the kernel, as a driver does (GFP_KERNEL), and keeps it. False: there is none to be had.
     ///
     /// # Errors

@@ -3,7 +3,8 @@
 
 use super::Memory;
 
-/// Does a piece of work that stands for `weight` of them: the time that it took passes as often.
+/// Does a piece of work that stands for `weight` of them: the time that it took passes as often, but for what pages pay only once
+/// ([`Memory::paid_by_page_ns`]).
 ///
 /// Where others hold the program up, a piece is held up as often as any other, so the share of the time comes out right.
 #[inline]
@@ -11,9 +12,10 @@ pub(super) fn weighed<M: Memory>(memory: &mut M, weight: u64, piece: impl FnOnce
     if weight <= 1 {
         return piece(memory);
     }
-    let start = memory.now_ns();
+    let (start, paid) = (memory.now_ns(), memory.paid_by_page_ns());
     piece(memory);
-    let took = memory.now_ns().saturating_sub(start);
+    let by_page = memory.paid_by_page_ns().saturating_sub(paid);
+    let took = memory.now_ns().saturating_sub(start).saturating_sub(by_page);
     memory.work(took.saturating_mul(weight - 1));
 }
 
@@ -60,7 +62,9 @@ impl Iterator for SampledShifts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::CountingMemory;
+    use crate::machine::{Config, Machine};
+    use crate::workload::{Advice, CountingMemory};
+    use mega_core::fault::by_name;
 
     #[test]
     fn a_piece_takes_as_long_as_what_it_stands_for() {
@@ -70,6 +74,30 @@ mod tests {
             weighed(&mut memory, weight, |m| (0..3).for_each(|_| m.touch(at, true)));
             assert_eq!((memory.now_ns(), memory.writes), (ns, 3), "{weight}");
         }
+    }
+
+    #[test]
+    fn a_page_pays_for_its_accessed_bit_once_and_not_for_each_visit_that_is_stood_for() {
+        let config = Config::of_bytes(64 << 20);
+        let mut machine = Machine::new(&config, by_name("base").unwrap());
+        let id = machine.spawn("program").unwrap();
+        machine.run_as(id);
+        let pages = 512;
+        let at = machine.map(pages * 4096).unwrap();
+        let piece = |machine: &mut Machine| (0..pages).for_each(|page| machine.touch(at + page * 4096, true));
+        let mut took = |weight, cleared: bool| {
+            if cleared {
+                machine.advise(at, pages * 4096, Advice::Cold).unwrap();
+            }
+            let start = Memory::now_ns(&machine);
+            weighed(&mut machine, weight, piece);
+            Memory::now_ns(&machine) - start
+        };
+        took(1, false);
+        let visits = took(1, false);
+        let by_page = pages * config.costs.set_accessed_ns;
+        assert!(visits > 0 && by_page > 0);
+        assert_eq!((took(1, true), took(8, true)), (visits + by_page, 8 * visits + by_page));
     }
 
     proptest::proptest! {

@@ -240,3 +240,17 @@ fn the_report_says_that_it_was_simulated_and_nothing_of_noise_or_tests() {
     let page = html::page(&small_record(2));
     assert!(page.contains("2 rounds with a seed each") && page.contains("Wilcoxon"));
 }
+
+#[test]
+fn a_manager_that_ends_later_than_its_program_takes_no_rates_away() {
+    let mut scenario = scenario(
+        r#"{"program":"gups","mib":64,"time_ns":4300000000,"weight":64}"#,
+        "mega",
+    );
+    scenario.interval = std::time::Duration::from_secs(1);
+    let run = run_of(&scenario.run(&mut Silent).unwrap(), 0, 0, 0);
+    let rates = run.series.columns["ops_per_s"].iter().flatten().count();
+    assert!(rates > 30, "{rates} of {} samples", run.series.seconds.len());
+    let (mean, settled) = (run.values["ops_per_s"], run.values["settled_per_s"]);
+    assert!((0.7..1.5).contains(&(settled / mean)), "{settled} and {mean}");
+}
