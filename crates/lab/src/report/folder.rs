@@ -157,6 +157,20 @@ impl Folder {
     }
 }
 
+/// The newest folder of a name below this one: each ends with the time at which its run began.
+///
+/// # Errors
+/// When the folder cannot be read.
+pub fn newest(parent: &Path, name: &str) -> std::io::Result<Option<PathBuf>> {
+    let begins = format!("{name}-2");
+    let paths = std::fs::read_dir(parent)?.filter_map(|entry| entry.ok().map(|entry| entry.path()));
+    let named = |path: &PathBuf| {
+        path.file_name()
+            .is_some_and(|name| name.to_string_lossy().starts_with(&begins))
+    };
+    Ok(paths.filter(named).max())
+}
+
 /// Reads a record: `path` is a results folder or a file like its `result.json`.
 ///
 /// # Errors

@@ -2,7 +2,7 @@
 //! differs.
 //!
 //! Counts of faults and memory are compared as they are, run times as ratios to base pages: what one processor does in a second is the
-//! calibration's affair, what huge pages change in it is the model's.
+//! calibration's affair, what huge pages change in it is the model's. Ratios are taken round by round, as everywhere in the lab.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::condition::Condition;
 use crate::program::builtin::builtin;
 use crate::result::{Record, Unit};
 use crate::run::{CasePlan, Plan};
-use crate::stats::median;
+use crate::stats::{median, paired, Interval, Paired};
 
 /// The variants that both run; the first is what run times are compared with.
 pub const VARIANTS: &[&str] = &["base", "thp-always", "mega:compact=off"];
@@ -218,6 +218,8 @@ pub struct Compared {
     pub what: String,
     /// Measured.
     pub live: f64,
+    /// 95 % interval of what was measured, of ratios in two rounds or more.
+    pub live_interval: Option<Interval>,
     /// Simulated.
     pub simulated: f64,
     /// How far they may be apart.
@@ -267,23 +269,26 @@ fn value(record: &Record, case: usize, variant: usize, metric: &str) -> Option<f
     median(&values)
 }
 
-/// Time of a fixed piece of work.
-fn time(record: &Record, case: usize, variant: usize, metric: &str) -> Option<f64> {
-    let value = value(record, case, variant, metric)?;
-    Some(if metric.ends_with("_per_s") { 1.0 / value } else { value })
+/// What the same work took under a variant, over what it took under another, round by round.
+fn time_ratio(record: &Record, case: usize, over: usize, variant: usize, metric: &str) -> Paired {
+    let [over, variant] = [over, variant].map(|variant| record.values(case, variant, metric));
+    match metric.ends_with("_per_s") {
+        true => paired(&variant, &over),
+        false => paired(&over, &variant),
+    }
 }
 
 /// Variants that are nearer than this have no order.
 const TIE: f64 = 0.03;
 
-/// Whether no pair is clearly ordered one way live and clearly the other way simulated.
-fn same_order(live: &[f64], simulated: &[f64]) -> bool {
-    let sign = |a: f64, b: f64| match a / b {
+/// Whether two variants are not clearly ordered one way live and clearly the other way simulated, by the ratios of their times.
+fn same_order(live: f64, simulated: f64) -> bool {
+    let sign = |ratio: f64| match ratio {
         r if r > 1.0 + TIE => 1,
         r if r < 1.0 - TIE => -1,
         _ => 0,
     };
-    (0..live.len()).all(|i| (0..i).all(|j| sign(live[i], live[j]) * sign(simulated[i], simulated[j]) >= 0))
+    sign(live) * sign(simulated) >= 0
 }
 
 /// Sets both beside each other. `counted` are live runs with the faults counted, which slows them; times come from `live`.
@@ -295,13 +300,14 @@ pub fn compare(live: &Record, counted: &Record, simulated: &Record) -> Accuracy 
     };
     let cases = live.cases.iter().enumerate();
     for (c, twin) in cases.filter_map(|(c, case)| Some((c, TWINS.iter().find(|twin| twin.name == case.name)?))) {
-        let mut add = |variant: &str, what: &str, live: Option<f64>, simulated: Option<f64>, percent, unit| {
-            if let (Some(live), Some(simulated)) = (live, simulated) {
+        let mut add = |variant: &str, what: &str, live: (Option<f64>, Option<Interval>), simulated, percent, unit| {
+            if let ((Some(live), live_interval), Some(simulated)) = (live, simulated) {
                 accuracy.compared.push(Compared {
                     case: twin.name.to_string(),
                     variant: variant.to_string(),
                     what: what.to_string(),
                     live,
+                    live_interval,
                     simulated,
                     allowed: Share::percent(percent),
                     unit,
@@ -317,30 +323,35 @@ pub fn compare(live: &Record, counted: &Record, simulated: &Record) -> Accuracy 
                 add(
                     variant,
                     what,
-                    value(from, c, v, metric),
+                    (value(from, c, v, metric), None),
                     value(simulated, c, v, metric),
                     *percent,
                     unit,
                 );
             }
             if v > 0 {
-                let ratio = |record| Some(time(record, c, v, twin.time)? / time(record, c, 0, twin.time)?);
+                let live = time_ratio(live, c, 0, v, twin.time);
                 add(
                     variant,
                     "run time, base pages = 1",
-                    ratio(live),
-                    ratio(simulated),
+                    (live.ratio, live.ratio_interval),
+                    time_ratio(simulated, c, 0, v, twin.time).ratio,
                     TIMES_PERCENT,
                     Unit::Ratio,
                 );
             }
         }
-        let times =
-            |record| -> Option<Vec<f64>> { (0..VARIANTS.len()).map(|v| time(record, c, v, twin.time)).collect() };
-        if let (Some(live), Some(simulated)) = (times(live), times(simulated)) {
-            accuracy
-                .orders
-                .push((twin.name.to_string(), same_order(&live, &simulated)));
+        let pairs = || (0..VARIANTS.len()).flat_map(|v| (0..v).map(move |over| (over, v)));
+        let ratios = |record| -> Option<Vec<f64>> {
+            let ratio = |(over, v)| time_ratio(record, c, over, v, twin.time).ratio;
+            pairs().map(ratio).collect()
+        };
+        if let (Some(live), Some(simulated)) = (ratios(live), ratios(simulated)) {
+            let same = live
+                .iter()
+                .zip(simulated)
+                .all(|(live, simulated)| same_order(*live, simulated));
+            accuracy.orders.push((twin.name.to_string(), same));
         }
     }
     accuracy
@@ -361,14 +372,16 @@ impl Accuracy {
             Unit::Ratio => format!("{value:.3}"),
             _ => format!("{value:.0}"),
         };
-        let mut text = String::from("| workload | variant | figure | live | simulated | off | allowed |\n| --- | --- | --- | --- | --- | --- | --- |\n");
+        let mut text = String::from("| workload | variant | figure | live | 95 % | simulated | off | allowed |\n| --- | --- | --- | --- | --- | --- | --- | --- |\n");
         for c in &self.compared {
             text += &format!(
-                "| {} | {} | {} | {} | {} | {:+.1} %{} | {} |\n",
+                "| {} | {} | {} | {} | {} | {} | {:+.1} %{} | {} |\n",
                 c.case,
                 c.variant,
                 c.what,
                 shown(c.unit, c.live),
+                c.live_interval
+                    .map_or(String::new(), |i| format!("{:.3}-{:.3}", i.low, i.high)),
                 shown(c.unit, c.simulated),
                 100.0 * c.off(),
                 if c.holds() { "" } else { " (!)" },
@@ -432,9 +445,9 @@ mod tests {
 
     #[test]
     fn orders_agree_unless_a_clear_one_is_turned() {
-        assert!(same_order(&[1.0, 0.5, 0.7], &[1.0, 0.6, 0.65]));
-        assert!(same_order(&[1.0, 0.99, 0.7], &[1.0, 1.01, 0.65]));
-        assert!(!same_order(&[1.0, 0.5], &[1.0, 1.2]));
+        assert!(same_order(0.5, 0.6) && same_order(1.5, 1.2));
+        assert!(same_order(0.99, 1.2) && same_order(0.5, 1.01));
+        assert!(!same_order(0.5, 1.2) && !same_order(1.1, 0.9));
     }
 
     #[test]
@@ -444,6 +457,7 @@ mod tests {
             variant: "base".into(),
             what: "faults".into(),
             live,
+            live_interval: None,
             simulated,
             allowed: Share::percent(percent),
             unit,

@@ -325,6 +325,11 @@ pub struct SimAccuracyArgs {
     #[arg(long, value_name = "NAME")]
     pub tlb: Option<String>,
 
+    /// Run and measure nothing: simulate again, and compare with the newest live runs, costs
+    /// and TLB in this folder
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["rounds", "workloads"])]
+    pub kept: Option<PathBuf>,
+
     /// Seed of everything random
     #[arg(long, value_name = "N", default_value = "1")]
     pub seed: u64,

@@ -137,6 +137,25 @@ fn the_simulator_is_held_against_this_machine_by_one_command() {
         let few: f64 = if of["what"] == "faults" { 1000.0 } else { 16e6 };
         assert!((live - simulated).abs() <= few.max(live * 0.03), "{of}");
     }
+    // The same again without the live runs, which are kept; not at another size.
+    let again = |scale: &str| {
+        let args = [
+            "sim", "accuracy", "--kept", output, "--scale", scale, "--json", "-q", "-o", output,
+        ];
+        Program::mega(&args).wait(PATIENCE)
+    };
+    let kept = again("0.02");
+    done(&kept);
+    assert_eq!(
+        serde_json::from_slice::<serde_json::Value>(&kept.stdout).unwrap(),
+        accuracy
+    );
+    let other = again("0.05");
+    assert!(
+        other.code() == 2 && other.complaints().contains("--scale"),
+        "{}",
+        other.complaints()
+    );
 }
 
 #[test]

@@ -1,11 +1,12 @@
 //! `mega sim accuracy`: five workloads live and simulated, and how far apart they are.
 
 use std::io::Write;
+use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result};
 use mega_core::units::Bytes;
-use mega_lab::report::folder::Folder;
+use mega_lab::report::folder::{self, Folder};
 use mega_lab::result::{About, Case, Record, Run};
 use mega_lab::simulated::figures::{self, Parts};
 use mega_lab::simulated::live;
@@ -19,6 +20,7 @@ use super::lines::Lines;
 use super::{calibrate, input};
 use crate::args::SimAccuracyArgs;
 use crate::bench::{self, command_line, Asked};
+use crate::exit::Failure;
 
 /// Measures, simulates, compares.
 pub fn run(args: &SimAccuracyArgs) -> Result<()> {
@@ -26,41 +28,26 @@ pub fn run(args: &SimAccuracyArgs) -> Result<()> {
     let memory = memory
         .total_bytes
         .context("/proc/meminfo does not say how much memory there is")?;
-    let mut measured = Measured::default();
-    measured.look(args)?;
-    let about = |name: &str, title: &str| About {
-        name: name.to_string(),
-        title: title.to_string(),
-        question: "How far is the simulator from this machine?".to_string(),
-        source: None,
-        scale: None,
-        differs: None,
+    let (runs, costs, tlb) = match &args.kept {
+        Some(folder) => kept(args, folder)?,
+        None => measured(args)?,
     };
-    let live = |faults: bool, rounds: usize| -> Result<Record> {
-        let name = if faults { "accuracy-faults" } else { "accuracy-live" };
-        let title = if faults { "live, with faults counted" } else { "live" };
-        let asked = Asked::of_plan(about(name, title), live::plan(&args.workloads, args.scale, faults));
-        Ok(bench::run(&asked, &args.bench(), rounds)?.record)
-    };
-    let counted = live(true, 1)?;
-    measured.look(args)?;
-    let live = live(false, args.rounds)?;
-    measured.look(args)?;
-    let (costs, tlb) = measured.machine(args)?;
     let costs_json = costs.to_json() + "\n";
     let machine = MachineSpec {
         memory: Bytes(memory),
         costs: CostsOf::Values(Box::new(costs)),
-        tlb: Some(tlb),
+        tlb: Some(tlb.clone()),
         ..MachineSpec::default()
     };
-    let simulated = simulated(args, &machine, about("accuracy-simulated", "simulated"))?;
-    let accuracy = live::compare(&live, &counted, &simulated);
-    let folder = Folder::create(&args.output, "accuracy", super::now_unix_s())?;
+    let workloads: Vec<String> = runs.live.cases.iter().map(|case| case.name.clone()).collect();
+    let simulated = simulated(args, &workloads, &machine)?;
+    let accuracy = live::compare(&runs.live, &runs.counted, &simulated);
+    let folder = Folder::create(&args.output, NAME, super::now_unix_s())?;
     let (json, table) = (folder.path().join("accuracy.json"), folder.path().join("accuracy.md"));
     std::fs::write(&json, serde_json::to_string_pretty(&accuracy)?)
         .and_then(|()| std::fs::write(&table, accuracy.text()))
-        .and_then(|()| std::fs::write(folder.path().join("mega-costs.json"), costs_json))
+        .and_then(|()| std::fs::write(folder.path().join(COSTS), costs_json))
+        .and_then(|()| std::fs::write(folder.path().join(TLB), tlb + "\n"))
         .with_context(|| format!("cannot write to {}", folder.path().display()))?;
     let mut out = std::io::stdout().lock();
     if args.json {
@@ -69,6 +56,82 @@ pub fn run(args: &SimAccuracyArgs) -> Result<()> {
         writeln!(out, "{}\nkept as {}", accuracy.text(), table.display())?;
     }
     Ok(())
+}
+
+/// The folders of the live runs, and the files of what was measured, beside the table.
+const LIVE: &str = "accuracy-live";
+const COUNTED: &str = "accuracy-faults";
+const NAME: &str = "accuracy";
+const COSTS: &str = "mega-costs.json";
+const TLB: &str = "mega-tlb.txt";
+
+/// The live runs.
+struct Runs {
+    /// For run times and memory.
+    live: Record,
+    /// For faults: counting them slows the programs.
+    counted: Record,
+}
+
+fn about(name: &str, title: &str) -> About {
+    About {
+        name: name.to_string(),
+        title: title.to_string(),
+        question: "How far is the simulator from this machine?".to_string(),
+        source: None,
+        scale: None,
+        differs: None,
+    }
+}
+
+/// Runs the workloads here, and measures costs and TLB before, between and after.
+fn measured(args: &SimAccuracyArgs) -> Result<(Runs, Costs, String)> {
+    let mut measured = Measured::default();
+    measured.look(args)?;
+    let run = |faults: bool, rounds: usize| -> Result<Record> {
+        let about = match faults {
+            true => about(COUNTED, "live, with faults counted"),
+            false => about(LIVE, "live"),
+        };
+        let asked = Asked::of_plan(about, live::plan(&args.workloads, args.scale, faults));
+        Ok(bench::run(&asked, &args.bench(), rounds)?.record)
+    };
+    let counted = run(true, 1)?;
+    measured.look(args)?;
+    let live = run(false, args.rounds)?;
+    measured.look(args)?;
+    let (costs, tlb) = measured.machine(args)?;
+    Ok((Runs { live, counted }, costs, tlb))
+}
+
+/// What an earlier call ran and measured; costs and TLB as the command line has them, if it does.
+fn kept(args: &SimAccuracyArgs, parent: &Path) -> Result<(Runs, Costs, String)> {
+    let newest = |name: &str| {
+        let newest = folder::newest(parent, name).with_context(|| parent.display().to_string())?;
+        newest.with_context(|| format!("{}: no {name}", parent.display()))
+    };
+    let runs = Runs {
+        live: folder::read(&newest(LIVE)?)?,
+        counted: folder::read(&newest(COUNTED)?)?,
+    };
+    let workloads: Vec<String> = runs.live.cases.iter().map(|case| case.name.clone()).collect();
+    let asked = live::plan(&workloads, args.scale, false);
+    for (case, asked) in runs.live.cases.iter().zip(&asked.cases) {
+        let here = asked.program.describe();
+        if case.program != here {
+            let text = format!("ran `{}`, here it is `{here}`: give the --scale of then", case.program);
+            return Err(Failure::usage(text).into());
+        }
+    }
+    let costs = match &args.costs {
+        Some(path) => input::costs(path)?,
+        None => input::costs(&newest(NAME)?.join(COSTS))?,
+    };
+    let tlb = match &args.tlb {
+        Some(text) => text.clone(),
+        None => input::read(&newest(NAME)?.join(TLB))?.trim().to_string(),
+    };
+    Ok((runs, costs, tlb))
 }
 
 /// What this machine took, each time that it was asked: it is this machine that the simulated one is held against, and a virtual one is not the same
@@ -107,8 +170,8 @@ impl Measured {
 }
 
 /// The simulated runs.
-fn simulated(args: &SimAccuracyArgs, machine: &MachineSpec, about: About) -> Result<Record> {
-    let scenarios = live::scenarios(&args.workloads, args.scale, machine, args.seed);
+fn simulated(args: &SimAccuracyArgs, workloads: &[String], machine: &MachineSpec) -> Result<Record> {
+    let scenarios = live::scenarios(workloads, args.scale, machine, args.seed);
     let first = scenarios
         .first()
         .and_then(|of| of.first())
@@ -150,7 +213,7 @@ fn simulated(args: &SimAccuracyArgs, machine: &MachineSpec, about: About) -> Res
     };
     let programs: Vec<&str> = scenarios.iter().map(|of| of[0].programs[0].run.name()).collect();
     Ok(figures::record(Parts {
-        about,
+        about: about("accuracy-simulated", "simulated"),
         machine: figures::machine(&first.machine),
         cases: scenarios.iter().map(case).collect(),
         variants: scenarios[0].iter().map(|s| figures::variant(&s.system)).collect(),

@@ -55,17 +55,8 @@ fn wanted(names: &[String]) -> Result<Vec<&'static Experiment>> {
 
 /// The newest result of an experiment below this folder. The table is shown as it would have been.
 fn kept(experiment: &Experiment, parent: &Path, json: bool) -> Result<Record> {
-    let begins = format!("{}-2", folder_name(experiment));
-    let folders = std::fs::read_dir(parent).with_context(|| parent.display().to_string())?;
-    // Names end with the time at which the run began.
-    let newest = folders
-        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
-        .filter(|path| {
-            path.file_name()
-                .is_some_and(|name| name.to_string_lossy().starts_with(&begins))
-        })
-        .max()
-        .with_context(|| format!("{}: no result of {}", parent.display(), experiment.name))?;
+    let newest = folder::newest(parent, &folder_name(experiment)).with_context(|| parent.display().to_string())?;
+    let newest = newest.with_context(|| format!("{}: no result of {}", parent.display(), experiment.name))?;
     let record = folder::read(&newest)?;
     if !json {
         writeln!(std::io::stdout().lock(), "{}", simulated::side_by_side(&record)).context("cannot write the table")?;
