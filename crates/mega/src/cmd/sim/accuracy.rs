@@ -120,7 +120,7 @@ fn kept(args: &SimAccuracyArgs, parent: &Path) -> Result<(Runs, Costs, String)> 
         let here = asked.program.describe();
         if case.program != here {
             let text = format!("ran `{}`, here it is `{here}`: give the --scale of then", case.program);
-            return Err(Failure::usage(text).into());
+            return Err(Failure::usage(text));
         }
     }
     let costs = match &args.costs {
