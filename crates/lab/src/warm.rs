@@ -118,7 +118,7 @@ impl KeepWarm {
     /// When the memory cannot be mapped.
     pub fn start(bytes: u64, takers: Takers) -> Result<Self, MemoryError> {
         let mut stock = Stock::new(usize::try_from(bytes).unwrap_or(usize::MAX))?;
-        let beside = Stock::new(usize::try_from(beside(bytes)).unwrap_or(usize::MAX))?;
+        let beside = Stock::new(usize::try_from(beside(bytes, free_now())).unwrap_or(usize::MAX))?;
         let stop = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&stop);
         let (ready, is_ready) = std::sync::mpsc::channel();
@@ -140,10 +140,13 @@ impl KeepWarm {
     }
 }
 
-/// How much to warm beside a stock of so many bytes: as much again and what processors keep for themselves, as far as there is free memory.
-fn beside(bytes: u64) -> u64 {
+fn free_now() -> u64 {
     let info = meminfo::read(&ProcRoot::default()).unwrap_or_default();
-    let free = info.free_bytes.unwrap_or(0);
+    info.free_bytes.unwrap_or(0)
+}
+
+/// How much to warm beside a stock of so many bytes: as much again and what processors keep for themselves, as far as there is free memory.
+fn beside(bytes: u64, free: u64) -> u64 {
     (bytes + bytes.min(KEPT_BY_PROCESSORS)).min(free.saturating_sub(bytes + LEFT_FREE))
 }
 
@@ -298,6 +301,15 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&order).unwrap().trim(), "10");
         knobs.restore().unwrap();
         assert_eq!(std::fs::read_to_string(&order).unwrap().trim(), "9");
+    }
+
+    #[test]
+    fn beside_a_stock_as_much_again_is_warmed_and_some_memory_never_touched() {
+        let gb = 1 << 30;
+        assert_eq!(beside(8 * gb, 21 * gb), 10 * gb, "and what processors keep");
+        assert_eq!(beside(gb / 2, 21 * gb), gb);
+        assert_eq!(beside(8 * gb, 10 * gb), 3 * gb / 2, "half a gigabyte is left");
+        assert_eq!(beside(8 * gb, 8 * gb), 0);
     }
 
     #[test]

@@ -413,6 +413,8 @@ impl Accuracy {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::synthetic;
+    use crate::result::{Outcome, Run};
     use mega_core::units::Bytes;
 
     #[test]
@@ -441,6 +443,40 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn workloads_are_chosen_by_name_in_both_worlds() {
+        let only = ["kv".to_string(), "touch".to_string()];
+        let names: Vec<String> = plan(&only, 0.02, false)
+            .cases
+            .iter()
+            .map(|case| case.name.clone())
+            .collect();
+        assert_eq!(names, ["touch", "kv"]);
+        let scenarios = scenarios(&only, 0.02, &MachineSpec::default(), 1);
+        assert_eq!(scenarios.len(), 2);
+        assert_eq!(scenarios[1][0].programs[0].run.name(), "kv");
+    }
+
+    #[test]
+    fn run_times_are_compared_round_by_round() {
+        let mut record = synthetic::record(&synthetic::Options::default());
+        let run = record.runs[0].clone();
+        let ran = |round, variant, per_s: f64| Run {
+            round,
+            variant,
+            case: 0,
+            outcome: Outcome::Done,
+            values: [("ops_per_s".to_string(), per_s)].into(),
+            ..run.clone()
+        };
+        // The medians' ratio is 1; in two rounds of three the second takes half of the time.
+        let rates = [(10.0, 20.0), (20.0, 40.0), (40.0, 20.0)];
+        let runs = rates.iter().enumerate();
+        record.runs = runs.flat_map(|(n, (a, b))| [ran(n, 0, *a), ran(n, 1, *b)]).collect();
+        assert_eq!(time_ratio(&record, 0, 0, 1, "ops_per_s").ratio, Some(0.5));
+        assert_eq!(time_ratio(&record, 0, 1, 0, "ops_per_s").ratio, Some(2.0));
     }
 
     #[test]

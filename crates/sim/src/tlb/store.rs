@@ -377,7 +377,8 @@ impl<O: Order, const VECTORS: usize, const WAYS: usize> Sets<O, VECTORS, WAYS> {
     #[inline(always)]
     fn access_if<const PLAIN: bool>(&mut self, number: u64, tag: u64, ways: u32) -> bool {
         let (plain, plru, ways_of_set) = (PLAIN || self.is_plain(ways), !PLAIN && self.plru, self.geometry.ways);
-        let set = &mut self.sets[((number ^ (number >> self.fold)) & self.mask) as usize];
+        let at = self.set_of(number);
+        let set = &mut self.sets[at];
         let print = print_of(tag);
         let (found, hit) = set.find(tag, print);
         let victim = if plain {
