@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::condition::Condition;
 use crate::program::builtin::builtin;
-use crate::result::{Record, Unit};
+use crate::result::{Outcome, Record, Unit};
 use crate::run::{CasePlan, Plan};
 use crate::stats::{median, paired, Interval, Paired};
 
@@ -249,6 +249,49 @@ impl Compared {
         };
         (self.live - self.simulated).abs() <= few || self.off().abs() <= self.allowed.fraction()
     }
+
+    /// They are not near enough, but so many rounds cannot tell: the interval of what was measured reaches to where they would be.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        let allowed = self.allowed.fraction();
+        let reaches =
+            |i: Interval| i.low <= self.simulated / (1.0 - allowed) && i.high >= self.simulated / (1.0 + allowed);
+        !self.holds() && self.live_interval.is_some_and(reaches)
+    }
+}
+
+/// How quiet the machine was during the live runs whose times are compared.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Quiet {
+    /// Runs that came to their end.
+    pub runs: usize,
+    /// Of these, doubtful ones.
+    pub doubtful: usize,
+    /// What the fixed piece of work beside each run took at most, its best being 1.
+    pub worst_probe: Option<f64>,
+}
+
+impl Quiet {
+    fn of(live: &Record) -> Self {
+        let done: Vec<_> = live.runs.iter().filter(|run| run.outcome == Outcome::Done).collect();
+        let probes = done.iter().filter_map(|run| run.noise.probe_ns);
+        let probes: Vec<f64> = probes.flat_map(|(before, after)| [before, after]).collect();
+        let best = probes.iter().copied().reduce(f64::min);
+        let worst = probes.iter().copied().reduce(f64::max);
+        Self {
+            runs: done.len(),
+            doubtful: done.iter().filter(|run| !run.noise.doubtful.is_empty()).count(),
+            worst_probe: worst.zip(best).map(|(worst, best)| worst / best),
+        }
+    }
+
+    fn text(self) -> String {
+        let Self { runs, doubtful, .. } = self;
+        let probe = self.worst_probe.map_or(String::new(), |times| {
+            format!(": a fixed piece of work beside them took up to {times:.2} times its best")
+        });
+        format!("{doubtful} of {runs} live runs are doubtful{probe}.\n")
+    }
 }
 
 /// All that was compared.
@@ -258,6 +301,8 @@ pub struct Accuracy {
     pub compared: Vec<Compared>,
     /// By workload: whether the variants come in the same order by run time.
     pub orders: Vec<(String, bool)>,
+    /// How far what was measured is to be trusted.
+    pub quiet: Quiet,
 }
 
 fn value(record: &Record, case: usize, variant: usize, metric: &str) -> Option<f64> {
@@ -297,6 +342,7 @@ pub fn compare(live: &Record, counted: &Record, simulated: &Record) -> Accuracy 
     let mut accuracy = Accuracy {
         compared: Vec::new(),
         orders: Vec::new(),
+        quiet: Quiet::of(live),
     };
     let cases = live.cases.iter().enumerate();
     for (c, twin) in cases.filter_map(|(c, case)| Some((c, TWINS.iter().find(|twin| twin.name == case.name)?))) {
@@ -384,15 +430,21 @@ impl Accuracy {
                     .map_or(String::new(), |i| format!("{:.3}-{:.3}", i.low, i.high)),
                 shown(c.unit, c.simulated),
                 100.0 * c.off(),
-                if c.holds() { "" } else { " (!)" },
+                match (c.holds(), c.is_open()) {
+                    (true, _) => "",
+                    (false, true) => " (?)",
+                    (false, false) => " (!)",
+                },
                 c.allowed,
             );
         }
         let held = self.compared.iter().filter(|c| c.holds()).count();
-        text += &format!(
-            "\n{held} of {} figures are within what is allowed. ",
-            self.compared.len()
-        );
+        let open = self.compared.iter().filter(|c| c.is_open()).count();
+        text += &format!("\n{held} of {} figures are within what is allowed", self.compared.len());
+        text += &match open {
+            0 => ". ".to_string(),
+            open => format!("; {open} more may be (?): the interval of what was measured reaches there. "),
+        };
         let wrong: Vec<&str> = self
             .orders
             .iter()
@@ -406,7 +458,7 @@ impl Accuracy {
             ),
             wrong => format!("The order by run time differs in {}.\n", wrong.join(", ")),
         };
-        text
+        text + &self.quiet.text()
     }
 }
 
@@ -414,7 +466,7 @@ impl Accuracy {
 mod tests {
     use super::*;
     use crate::report::synthetic;
-    use crate::result::{Outcome, Run};
+    use crate::result::{Noise, Run};
     use mega_core::units::Bytes;
 
     #[test]
@@ -503,10 +555,46 @@ mod tests {
         assert!(compared(0.0, 0.0, 2, Unit::Bytes).holds());
         assert!(!compared(0.0, 1e9, 2, Unit::Bytes).holds());
         assert!(!compared(0.5, 0.6, 15, Unit::Ratio).holds());
-        let accuracy = Accuracy {
-            compared: vec![compared(0.5, 0.6, 15, Unit::Ratio)],
-            orders: vec![("gups".into(), true)],
+        let within = |low, high| Compared {
+            live_interval: Some(Interval { low, high }),
+            ..compared(0.5, 0.6, 15, Unit::Ratio)
         };
-        assert!(!accuracy.holds() && accuracy.text().contains("+20.0 % (!)"));
+        // Within 15 % of 0.6 is from 0.522 on.
+        assert!(within(0.4, 0.53).is_open() && !within(0.4, 0.52).is_open());
+        assert!(!compared(0.5, 0.6, 15, Unit::Ratio).is_open() && !compared(0.6, 0.6, 15, Unit::Ratio).is_open());
+        let accuracy = Accuracy {
+            compared: vec![compared(0.5, 0.6, 15, Unit::Ratio), within(0.4, 0.53)],
+            orders: vec![("gups".into(), true)],
+            quiet: Quiet::default(),
+        };
+        let text = accuracy.text();
+        assert!(!accuracy.holds() && text.contains("+20.0 % (!)") && text.contains("+20.0 % (?)"));
+        assert!(text.contains("0 of 2 figures are within what is allowed; 1 more may be (?)"));
+    }
+
+    #[test]
+    fn how_quiet_the_machine_was_is_said() {
+        let mut record = synthetic::record(&synthetic::Options::default());
+        let run = record.runs[0].clone();
+        let ran = |probe_ns, doubtful: &[&str], outcome| Run {
+            outcome,
+            noise: Noise {
+                probe_ns: Some(probe_ns),
+                doubtful: doubtful.iter().map(ToString::to_string).collect(),
+                ..run.noise.clone()
+            },
+            ..run.clone()
+        };
+        record.runs = vec![
+            ran((1e6, 1.1e6), &[], Outcome::Done),
+            ran((1e6, 2.5e6), &["slow"], Outcome::Done),
+            ran((9e6, 9e6), &["slow"], Outcome::Failed("it broke".into())),
+        ];
+        let quiet = Quiet::of(&record);
+        assert_eq!((quiet.runs, quiet.doubtful, quiet.worst_probe), (2, 1, Some(2.5)));
+        assert_eq!(
+            quiet.text(),
+            "1 of 2 live runs are doubtful: a fixed piece of work beside them took up to 2.50 times its best.\n"
+        );
     }
 }
