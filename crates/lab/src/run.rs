@@ -29,7 +29,7 @@ use crate::reserve::{reserve, ReserveError};
 use crate::result::{Case, Metric, Noise, Outcome, Record, Run, Series};
 use crate::stats;
 use crate::variant::{Mosaic, Variant};
-use crate::warm::{report_little, KeepWarm, Takers};
+use crate::warm::{let_others_have_it, KeepWarm, Takers};
 
 mod watcher;
 
@@ -330,7 +330,7 @@ impl Bench<'_> {
         let free = meminfo::read(&self.root).ok().and_then(|m| m.free_bytes).unwrap_or(0);
         let room = free.saturating_sub(RESERVE_BYTES);
         KeepWarm::start(
-            bytes.min(room),
+            KeepWarm::stock_for(bytes).min(room),
             Takers {
                 faults: self.options.program_cpu,
                 collapses: self.options.client_cpu,
@@ -374,10 +374,11 @@ impl Bench<'_> {
         let pages = variant.mosaic.as_ref().map(|mosaic| mosaic.pages(needs_bytes));
         let set_aside = reserve(&self.root, &mut knobs, &pages.unwrap_or_default()).map_err(not_set_aside)?;
         // The host takes free memory back; without a stock, what is measured is the host. Fragmented memory it leaves alone.
+        let mut less_warm = Vec::new();
         let _warm = match (self.plan.warm, case.condition) {
             (false, _) | (_, Condition::Fragmented(_)) => None,
             _ => {
-                report_little(&self.root, &mut knobs);
+                less_warm = let_others_have_it(&self.root, &mut knobs);
                 Some(self.keep_warm(needs_bytes.saturating_sub(set_aside))?)
             }
         };
@@ -459,6 +460,8 @@ impl Bench<'_> {
         run.values
             .extend(summary::settled(&run.series).map(|rate| ("settled_per_s".to_string(), rate)));
         run.noise = before.compare(&self.root, probe, kernel_ns as u64);
+        let less_warm = less_warm.into_iter().map(|why| format!("memory may be cold: {why}"));
+        run.noise.doubtful.extend(less_warm);
         let killed = kept.out_of_memory();
         let undone = kept.undo();
         put_back(&mut knobs)?;

@@ -4,7 +4,7 @@
 use crate::clock::now_ns;
 use crate::memory::{base_page_bytes, Mapping, MemoryError, HUGE_BYTES};
 use mega_linux::knobs::Knobs;
-use mega_linux::proc::{buddyinfo, meminfo, vmstat, ProcRoot};
+use mega_linux::proc::{buddyinfo, vmstat, ProcRoot};
 use serde::Serialize;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::Arc;
@@ -56,19 +56,36 @@ pub fn warm(bytes: u64) -> Result<Warmed, MemoryError> {
     })
 }
 
-/// Until the settings are put back, a guest tells its host of as few free blocks as it can: of none but the largest the kernel has (4 MB on x86), by
-/// free page reporting's own parameter (Linux 5.14). Memory that collapses and the stock let go then mostly stays warm. Where there is
-/// no such parameter, or it cannot be changed, nothing is done: memory is less warm.
-pub fn report_little(root: &ProcRoot, knobs: &mut Knobs) {
-    let path = root.sys.join("module/page_reporting/parameters/page_reporting_order");
+/// Until the settings are put back, memory that somebody frees is warm for whoever takes memory next. Where a setting is not there, or
+/// cannot be changed, memory is less warm; the report names it.
+///
+/// - A guest tells its host of as few free blocks as it can, of none but the largest the kernel has (4 MB on x86): free page reporting's own
+///   parameter (Linux 5.14). Memory that collapses and the stock let go then mostly stays warm.
+/// - Processors keep as little freed memory for themselves as they can (`vm.percpu_pagelist_high_fraction`, Linux 5.14). Else up to an eighth of
+///   memory that was let go as huge pages lies where faults of base pages do not look.
+///
+/// Returns what could not be set, and why.
+pub fn let_others_have_it(root: &ProcRoot, knobs: &mut Knobs) -> Vec<String> {
     let zones = buddyinfo::read(root).map(|info| info.zones).unwrap_or_default();
-    let Some(largest) = zones.iter().map(|zone| zone.free_chunks.len()).max() else {
-        return;
-    };
-    if path.exists() {
-        let _ = knobs.set(&path, &(largest.saturating_sub(1)).to_string());
-    }
+    let orders = zones.iter().map(|zone| zone.free_chunks.len()).max();
+    let largest = orders.map(|orders| orders.saturating_sub(1).to_string());
+    let settings = [
+        (
+            root.sys.join("module/page_reporting/parameters/page_reporting_order"),
+            largest,
+        ),
+        (
+            root.proc.join("sys/vm/percpu_pagelist_high_fraction"),
+            Some(LEAST_SHARE.to_string()),
+        ),
+    ];
+    let there = settings.into_iter().filter(|(path, _)| path.exists());
+    let refused = there.filter_map(|(path, value)| knobs.set(&path, &value?).err());
+    refused.map(|error| error.to_string()).collect()
 }
+
+/// A processor may keep one part in so many of a zone: less than the few hundred pages that the kernel leaves it in any case.
+const LEAST_SHARE: u32 = 1_000_000;
 
 /// Keeps the memory warm that a program will take next, for as long as it lives.
 ///
@@ -78,11 +95,11 @@ pub fn report_little(root: &ProcRoot, knobs: &mut Knobs) {
 /// blocks: for each of them one piece is touched again, which takes what they freed, and another one let go. What was let go and
 /// not taken within half a second is touched anew, before the host takes it (after 2 s).
 ///
-/// Until the stock's pieces come through, whoever takes memory takes what is free already. So once more as much is touched and given back right
-/// before the program begins: the kernel hands it out first, and the host takes it slowly (a sixteenth of what is free every 2 s).
+/// No more is let go at once: of what is free and was not yet, the host takes up to a sixteenth of all free memory every 2 s, and whoever faults
+/// meanwhile waits for it.
 ///
-/// Each processor has free lists of its own, of up to a gigabyte and more, from which it serves itself first and the others not at all.
-/// So memory is let go on the processor that will take it: see [`Takers`].
+/// Each processor has free lists of its own, from which it serves itself first and the others not at all: small ones with
+/// [`let_others_have_it`]. So memory is let go on the processor that will take it: see [`Takers`].
 ///
 /// Where variants are compared, all of them must have it.
 #[derive(Debug)]
@@ -100,35 +117,35 @@ pub struct Takers {
     pub collapses: Option<usize>,
 }
 
-/// Pieces let go and not yet taken.
-const AHEAD: usize = 64;
+/// Pieces let go and not yet taken while somebody takes them: half a gigabyte, that huge page faults take in 50 ms.
+const AHEAD: usize = 256;
+/// The same while nobody does. Each is touched anew every [`STALE`], which is to cost the measured run little.
+const IDLE_AHEAD: usize = 64;
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// What was let go is touched anew after this time: well before free page reporting has it.
 const STALE: Duration = Duration::from_millis(500);
 
-/// Processors' own free lists hold up to an eighth of a zone.
-const KEPT_BY_PROCESSORS: u64 = 2 << 30;
-/// Never touched, whoever needs memory meanwhile.
-const LEFT_FREE: u64 = 512 << 20;
-
 impl KeepWarm {
+    /// The stock for a program that takes so many bytes: what is let go ahead of it is mostly still there at its end, and some is not its own.
+    #[must_use]
+    pub fn stock_for(bytes: u64) -> u64 {
+        bytes + bytes / 32 + (AHEAD * HUGE_BYTES) as u64
+    }
+
     /// Begins with a stock of `bytes`, which is touched before this returns.
     ///
     /// # Errors
     /// When the memory cannot be mapped.
     pub fn start(bytes: u64, takers: Takers) -> Result<Self, MemoryError> {
         let mut stock = Stock::new(usize::try_from(bytes).unwrap_or(usize::MAX))?;
-        let beside = Stock::new(usize::try_from(beside(bytes, free_now())).unwrap_or(usize::MAX))?;
         let stop = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&stop);
         let (ready, is_ready) = std::sync::mpsc::channel();
         let thread = std::thread::spawn(move || {
             go_to(takers.collapses);
             stock.fill();
-            beside.fill();
-            at(takers.faults, takers, || drop(beside));
             let begun = Seen::now();
-            at(takers.faults, takers, || stock.let_go(AHEAD));
+            let _ = at(takers.faults, takers, || stock.let_go(AHEAD));
             let _ = ready.send(());
             keep(&mut stock, begun, takers, &told);
         });
@@ -140,16 +157,6 @@ impl KeepWarm {
     }
 }
 
-fn free_now() -> u64 {
-    let info = meminfo::read(&ProcRoot::default()).unwrap_or_default();
-    info.free_bytes.unwrap_or(0)
-}
-
-/// How much to warm beside a stock of so many bytes: as much again and what processors keep for themselves, as far as there is free memory.
-fn beside(bytes: u64, free: u64) -> u64 {
-    (bytes + bytes.min(KEPT_BY_PROCESSORS)).min(free.saturating_sub(bytes + LEFT_FREE))
-}
-
 fn go_to(cpu: Option<usize>) {
     if let Some(cpu) = cpu {
         let _ = crate::memory::pin_to_cpu(cpu);
@@ -157,33 +164,36 @@ fn go_to(cpu: Option<usize>) {
 }
 
 /// Does something on a processor, and goes back to where the thread waits.
-fn at(cpu: Option<usize>, takers: Takers, work: impl FnOnce()) {
+fn at<T>(cpu: Option<usize>, takers: Takers, work: impl FnOnce() -> T) -> T {
     go_to(cpu);
-    work();
+    let done = work();
     go_to(takers.collapses);
+    done
 }
 
 fn keep(stock: &mut Stock, begun: Seen, takers: Takers, told: &AtomicBool) {
     let mut before = begun;
     let mut quiet_since = Instant::now();
+    let mut ahead = AHEAD;
     while !told.load(Relaxed) {
         std::thread::sleep(LOOK_EVERY);
         let now = Seen::now();
         let collapsed = usize::try_from(now.collapses.saturating_sub(before.collapses)).unwrap_or(0);
         before = now;
         // What others have taken, in pieces; what they gave back counts for nothing.
-        let target_bytes = begun.free_bytes + (AHEAD * HUGE_BYTES) as u64;
+        let target_bytes = begun.free_bytes + (ahead * HUGE_BYTES) as u64;
         let taken = (target_bytes.saturating_sub(now.free_bytes) / HUGE_BYTES as u64) as usize;
         if collapsed > 0 {
             stock.touch_again(collapsed.min(AHEAD));
             stock.let_go(collapsed.min(AHEAD) + taken);
             quiet_since = Instant::now();
-        } else if taken > 0 {
-            at(takers.faults, takers, || stock.let_go(taken));
+        } else if taken > 0 && at(takers.faults, takers, || stock.let_go(taken)) > 0 {
+            ahead = AHEAD;
             quiet_since = Instant::now();
         } else if quiet_since.elapsed() > STALE {
-            stock.touch_again(AHEAD);
-            stock.let_go(AHEAD);
+            stock.touch_again(ahead);
+            ahead = IDLE_AHEAD;
+            stock.let_go(ahead);
             quiet_since = Instant::now();
         }
     }
@@ -217,7 +227,9 @@ impl Seen {
     }
 }
 
-/// A ring of huge pages: `out` pieces, from `gone` on, are let go, the others are held.
+/// A ring of huge pages: `out` places, from `gone` on, are let go, the others are held. Neighbours are mostly the halves of one block of 4 MB,
+/// which free page reporting takes when both are free. So all even pieces come first, then all odd ones; these from the last one on, since of the
+/// even ones the first are taken last (the kernel hands out first what was freed last).
 #[derive(Debug)]
 struct Stock {
     area: Mapping,
@@ -236,15 +248,30 @@ impl Stock {
         self.area.len_bytes() / HUGE_BYTES
     }
 
-    fn touch(&self, piece: usize) {
-        let words = HUGE_BYTES / 8;
+    /// Where a place of the ring is in the area.
+    fn start(&self, place: usize) -> usize {
+        let (place, even) = (place % self.pieces(), self.pieces().div_ceil(2));
+        match place < even {
+            true => 2 * place * HUGE_BYTES,
+            false => (2 * (self.pieces() - 1 - place) + 1) * HUGE_BYTES,
+        }
+    }
+
+    fn touch(&self, place: usize) {
+        let start = self.start(place) / 8;
         let step = base_page_bytes() / 8;
-        let piece = &self.area.words()[piece * words..(piece + 1) * words];
+        let piece = &self.area.words()[start..start + HUGE_BYTES / 8];
         piece.iter().step_by(step).for_each(|word| word.store(1, Relaxed));
     }
 
+    /// Touches all, in the order of addresses.
     fn fill(&self) {
-        (0..self.pieces()).for_each(|piece| self.touch(piece));
+        let step = base_page_bytes() / 8;
+        self.area
+            .words()
+            .iter()
+            .step_by(step)
+            .for_each(|word| word.store(1, Relaxed));
     }
 
     fn touch_again(&mut self, count: usize) {
@@ -255,13 +282,16 @@ impl Stock {
         }
     }
 
-    fn let_go(&mut self, count: usize) {
-        for _ in 0..count.min(self.pieces() - self.out) {
-            let start = (self.gone + self.out) % self.pieces() * HUGE_BYTES;
+    /// Lets go of so many pieces, or of all that are left; how many.
+    fn let_go(&mut self, count: usize) -> usize {
+        let count = count.min(self.pieces() - self.out);
+        for _ in 0..count {
+            let start = self.start(self.gone + self.out);
             // What the kernel keeps for itself stays warm all the same.
             let _ = self.area.advise(start..start + HUGE_BYTES, libc::MADV_DONTNEED);
             self.out += 1;
         }
+        count
     }
 }
 
@@ -278,14 +308,15 @@ mod tests {
     }
 
     #[test]
-    fn only_the_largest_free_blocks_are_reported_until_the_settings_are_put_back() {
+    fn what_keeps_freed_memory_from_others_is_little_until_the_settings_are_put_back() {
         let folder = tempfile::tempdir().unwrap();
         let root = ProcRoot {
             proc: folder.path().join("proc"),
             sys: folder.path().join("sys"),
         };
         let parameters = root.sys.join("module/page_reporting/parameters");
-        std::fs::create_dir_all(&root.proc).unwrap();
+        let vm = root.proc.join("sys/vm");
+        std::fs::create_dir_all(&vm).unwrap();
         std::fs::create_dir_all(&parameters).unwrap();
         std::fs::write(
             root.proc.join("buddyinfo"),
@@ -293,23 +324,28 @@ mod tests {
         )
         .unwrap();
         let mut knobs = Knobs::open(root.clone(), &folder.path().join("state")).unwrap();
-        report_little(&root, &mut knobs);
-        assert!(knobs.held().unwrap().is_empty(), "a kernel without the parameter");
-        let order = parameters.join("page_reporting_order");
+        assert!(let_others_have_it(&root, &mut knobs).is_empty());
+        assert!(knobs.held().unwrap().is_empty(), "a kernel without the settings");
+        let (order, share) = (
+            parameters.join("page_reporting_order"),
+            vm.join("percpu_pagelist_high_fraction"),
+        );
         std::fs::write(&order, "9\n").unwrap();
-        report_little(&root, &mut knobs);
-        assert_eq!(std::fs::read_to_string(&order).unwrap().trim(), "10");
+        std::fs::write(&share, "0\n").unwrap();
+        assert!(let_others_have_it(&root, &mut knobs).is_empty());
+        let text = |path| std::fs::read_to_string(path).unwrap().trim().to_string();
+        assert_eq!((text(&order), text(&share)), ("10".into(), "1000000".into()));
         knobs.restore().unwrap();
-        assert_eq!(std::fs::read_to_string(&order).unwrap().trim(), "9");
-    }
-
-    #[test]
-    fn beside_a_stock_as_much_again_is_warmed_and_some_memory_never_touched() {
-        let gb = 1 << 30;
-        assert_eq!(beside(8 * gb, 21 * gb), 10 * gb, "and what processors keep");
-        assert_eq!(beside(gb / 2, 21 * gb), gb);
-        assert_eq!(beside(8 * gb, 10 * gb), 3 * gb / 2, "half a gigabyte is left");
-        assert_eq!(beside(8 * gb, 8 * gb), 0);
+        assert_eq!((text(&order), text(&share)), ("9".into(), "0".into()));
+        // What is no setting cannot be set: it is said, and the other one is.
+        std::fs::remove_file(&order).unwrap();
+        std::fs::create_dir(&order).unwrap();
+        let refused = let_others_have_it(&root, &mut knobs);
+        assert!(
+            refused.len() == 1 && refused[0].contains("page_reporting_order"),
+            "{refused:?}"
+        );
+        assert_eq!(text(&share), "1000000");
     }
 
     #[test]
@@ -332,13 +368,23 @@ mod tests {
             stock.touch_again(8);
         }
         assert_eq!(held(&stock), 32, "the ring closes");
-        stock.let_go(1000);
+        assert_eq!((stock.let_go(30), stock.let_go(1000), stock.let_go(1)), (30, 2, 0));
         assert_eq!(held(&stock), 0, "no more than there is");
     }
 
     #[test]
+    fn the_ring_has_the_even_pieces_and_then_the_odd_ones_from_the_last_on() {
+        let orders: [&[usize]; 4] = [&[0], &[0, 1], &[0, 2, 4, 6, 5, 3, 1], &[0, 2, 4, 6, 7, 5, 3, 1]];
+        for order in orders {
+            let stock = Stock::new(order.len() * HUGE_BYTES).unwrap();
+            let pieces = (0..2 * order.len()).map(|place| stock.start(place) / HUGE_BYTES);
+            assert!(pieces.eq(order.iter().chain(order).copied()), "{order:?}");
+        }
+    }
+
+    #[test]
     fn a_stock_is_let_go_as_others_take_memory() {
-        let mut stock = Stock::new(256 << 20).unwrap();
+        let mut stock = Stock::new(640 << 20).unwrap();
         stock.fill();
         let begun = Seen::now();
         stock.let_go(AHEAD);

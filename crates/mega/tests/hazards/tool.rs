@@ -298,6 +298,11 @@ pub fn settings() -> BTreeMap<PathBuf, String> {
     }
     let mut all = BTreeMap::new();
     walk(Path::new("/sys/kernel/mm/transparent_hugepage"), &mut all);
+    // Only where the kernel has it (Linux 5.14).
+    let share = PathBuf::from("/proc/sys/vm/percpu_pagelist_high_fraction");
+    if let Ok(text) = fs::read_to_string(&share) {
+        all.insert(share, text);
+    }
     // Only where a machine can report free pages to a host.
     let reporting = Path::new("/sys/module/page_reporting/parameters");
     if reporting.exists() {
