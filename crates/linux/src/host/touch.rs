@@ -13,7 +13,7 @@ const LIMITS: (Duration, Duration) = (Duration::from_nanos(20), Duration::from_m
 /// Where it cannot be measured: the development machine's (docs/results.md).
 const GUESS: Duration = Duration::from_nanos(600);
 
-/// The least of a few measurements, within limits.
+/// What it costs, within limits.
 pub fn cost() -> Duration {
     measure().unwrap_or(GUESS).clamp(LIMITS.0, LIMITS.1)
 }
@@ -34,18 +34,19 @@ fn measure() -> Option<Duration> {
     let advise = |advice| unsafe { madvise(memory, BYTES, advice) };
     let _ = advise(Advice::LinuxNoHugepage);
     touch();
-    let mut least: Option<Duration> = None;
+    // The least of a few measurements of each: whatever comes between makes one longer, and the difference of two wrong.
+    let (mut set, mut cold) = (Duration::MAX, None);
     for _ in 0..5 {
-        let set = touch();
+        set = set.min(touch());
         if advise(Advice::LinuxCold).is_err() {
             break;
         }
-        let more = touch().saturating_sub(set) / (BYTES / PAGE) as u32;
-        least = Some(least.map_or(more, |least| least.min(more)));
+        let took = touch();
+        cold = Some(cold.map_or(took, |least: Duration| least.min(took)));
     }
     // SAFETY: the mapping above, which nobody uses any more.
     let _ = unsafe { munmap(memory, BYTES) };
-    least
+    cold.map(|cold| cold.saturating_sub(set) / (BYTES / PAGE) as u32)
 }
 
 #[cfg(test)]
