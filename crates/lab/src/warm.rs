@@ -92,8 +92,8 @@ const LEAST_SHARE: u32 = 1_000_000;
 /// It holds a stock of touched huge pages, which the host cannot take back, and lets go of so many at a time that the machine's free
 /// memory stays a little above what it was: the kernel hands out first what was freed last, so faults and collapses get warm memory,
 /// however long the program takes to fill. Collapses (`thp_collapse_alloc` of /proc/vmstat) free as much as they take, but not
-/// blocks: for each of them one piece is touched again, which takes what they freed, and another one let go. What was let go and
-/// not taken within half a second is touched anew, before the host takes it (after 2 s).
+/// blocks: for each of them a piece is let go, too, while there are any, and from then on one is touched again and let go.
+/// What was let go and not taken within half a second is touched anew, before the host takes it (after 2 s).
 ///
 /// No more is let go at once: of what is free and was not yet, the host takes up to a sixteenth of all free memory every 2 s, and whoever faults
 /// meanwhile waits for it.
@@ -124,12 +124,15 @@ const IDLE_AHEAD: usize = 64;
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// What was let go is touched anew after this time: well before free page reporting has it.
 const STALE: Duration = Duration::from_millis(500);
+/// What managers collapse in one run, at most: 2000 huge pages.
+const COLLAPSED_BYTES: u64 = 4 << 30;
 
 impl KeepWarm {
-    /// The stock for a program that takes so many bytes: what is let go ahead of it is mostly still there at its end, and some is not its own.
+    /// The stock for a program that takes so many bytes, and for those of them that are collapsed later. What is let go ahead is mostly still
+    /// there at the end, and some of what is taken is not the program's own.
     #[must_use]
     pub fn stock_for(bytes: u64) -> u64 {
-        bytes + bytes / 32 + (AHEAD * HUGE_BYTES) as u64
+        bytes + bytes.min(COLLAPSED_BYTES) + bytes / 32 + (AHEAD * HUGE_BYTES) as u64
     }
 
     /// Begins with a stock of `bytes`, which is touched before this returns.
@@ -172,29 +175,70 @@ fn at<T>(cpu: Option<usize>, takers: Takers, work: impl FnOnce() -> T) -> T {
 }
 
 fn keep(stock: &mut Stock, begun: Seen, takers: Takers, told: &AtomicBool) {
-    let mut before = begun;
+    let mut watch = Watch::new(begun);
     let mut quiet_since = Instant::now();
-    let mut ahead = AHEAD;
     while !told.load(Relaxed) {
         std::thread::sleep(LOOK_EVERY);
-        let now = Seen::now();
-        let collapsed = usize::try_from(now.collapses.saturating_sub(before.collapses)).unwrap_or(0);
-        before = now;
-        // What others have taken, in pieces; what they gave back counts for nothing.
-        let target_bytes = begun.free_bytes + (ahead * HUGE_BYTES) as u64;
-        let taken = (target_bytes.saturating_sub(now.free_bytes) / HUGE_BYTES as u64) as usize;
-        if collapsed > 0 {
-            stock.touch_again(collapsed.min(AHEAD));
-            stock.let_go(collapsed.min(AHEAD) + taken);
+        let owed = watch.look(Seen::now(), stock.held());
+        if owed.collapsed {
+            stock.touch_again(owed.again);
+            stock.let_go(owed.again + owed.taken);
             quiet_since = Instant::now();
-        } else if taken > 0 && at(takers.faults, takers, || stock.let_go(taken)) > 0 {
-            ahead = AHEAD;
+        } else if owed.taken > 0 && at(takers.faults, takers, || stock.let_go(owed.taken)) > 0 {
+            watch.ahead = AHEAD;
             quiet_since = Instant::now();
         } else if quiet_since.elapsed() > STALE {
-            stock.touch_again(ahead);
-            ahead = IDLE_AHEAD;
-            stock.let_go(ahead);
+            stock.touch_again(watch.ahead);
+            watch.ahead = IDLE_AHEAD;
+            stock.let_go(watch.ahead);
             quiet_since = Instant::now();
+        }
+    }
+}
+
+/// What the machine's counters say that others have taken.
+#[derive(Debug)]
+struct Watch {
+    begun: Seen,
+    before: Seen,
+    /// Pieces to be free beside what was free at the beginning.
+    ahead: usize,
+    /// What collapses freed, in pieces: free memory, but not blocks.
+    scattered: usize,
+}
+
+/// In pieces.
+#[derive(Debug, PartialEq, Eq)]
+struct Owed {
+    collapsed: bool,
+    /// Taken, and to be let go.
+    taken: usize,
+    /// Collapsed, and to be touched again and let go, since no piece is left for it.
+    again: usize,
+}
+
+impl Watch {
+    fn new(begun: Seen) -> Self {
+        Self {
+            begun,
+            before: begun,
+            ahead: AHEAD,
+            scattered: 0,
+        }
+    }
+
+    fn look(&mut self, now: Seen, held: usize) -> Owed {
+        let collapses = now.collapses.saturating_sub(self.before.collapses);
+        self.before = now;
+        let collapsed = usize::try_from(collapses).unwrap_or(AHEAD).min(AHEAD);
+        let from_stock = collapsed.min(held);
+        self.scattered += from_stock;
+        // What others gave back otherwise counts for nothing.
+        let target_bytes = self.begun.free_bytes + ((self.ahead + self.scattered) * HUGE_BYTES) as u64;
+        Owed {
+            collapsed: collapsed > 0,
+            taken: (target_bytes.saturating_sub(now.free_bytes) / HUGE_BYTES as u64) as usize,
+            again: collapsed - from_stock,
         }
     }
 }
@@ -248,6 +292,10 @@ impl Stock {
         self.area.len_bytes() / HUGE_BYTES
     }
 
+    fn held(&self) -> usize {
+        self.pieces() - self.out
+    }
+
     /// Where a place of the ring is in the area.
     fn start(&self, place: usize) -> usize {
         let (place, even) = (place % self.pieces(), self.pieces().div_ceil(2));
@@ -284,7 +332,7 @@ impl Stock {
 
     /// Lets go of so many pieces, or of all that are left; how many.
     fn let_go(&mut self, count: usize) -> usize {
-        let count = count.min(self.pieces() - self.out);
+        let count = count.min(self.held());
         for _ in 0..count {
             let start = self.start(self.gone + self.out);
             // What the kernel keeps for itself stays warm all the same.
@@ -400,5 +448,30 @@ mod tests {
             told.store(true, Relaxed);
         });
         assert!(stock.out > AHEAD, "{} pieces let go", stock.out);
+    }
+
+    #[test]
+    fn what_was_taken_and_what_was_collapsed_is_owed() {
+        let after = |free: usize, collapses: u64| Seen {
+            free_bytes: (free * HUGE_BYTES) as u64,
+            collapses,
+        };
+        let mut watch = Watch::new(after(1000, 7));
+        let mut look = |free: usize, collapses: u64, held: usize| {
+            let owed = watch.look(after(free, collapses), held);
+            (owed.collapsed, owed.taken, owed.again)
+        };
+        assert_eq!(look(1000 + AHEAD, 7, 50), (false, 0, 0), "nobody took any");
+        assert_eq!(look(990 + AHEAD, 7, 50), (false, 10, 0), "ten by faults");
+        assert_eq!(look(1000 + AHEAD, 12, 40), (true, 5, 0), "five collapses");
+        assert_eq!(look(1005 + AHEAD, 12, 35), (false, 0, 0), "which were let go");
+        assert_eq!(look(1005 + AHEAD, 16, 1), (true, 1, 3), "one is left for four");
+        assert_eq!(look(1006 + AHEAD, 18, 0), (true, 0, 2), "none is left");
+        assert_eq!(
+            look(1000 + AHEAD, 18, 3),
+            (false, 6, 0),
+            "the program takes what collapses freed"
+        );
+        assert_eq!(look(2000, 18, 3), (false, 0, 0), "others gave back");
     }
 }

@@ -57,6 +57,19 @@ pub struct Ran {
     pub report: PathBuf,
 }
 
+impl Ran {
+    /// # Errors
+    /// When the user has stopped it. What was measured is kept and marked; the status says that it is not all.
+    pub fn whole(&self) -> Result<()> {
+        anyhow::ensure!(
+            self.record.ended_early.is_none(),
+            "stopped before its end; what was measured is in {}",
+            self.report.display()
+        );
+        Ok(())
+    }
+}
+
 /// An experiment of the catalogue with the options of the command line.
 pub fn named(name: &str, options: &BenchOptions) -> Result<Asked> {
     let found = experiment::find(name)

@@ -225,13 +225,7 @@ pub fn one(asked: &Asked, args: &BenchOptions, rounds: usize) -> Result<PathBuf>
         writeln!(out, "report: {}", ran.report.display())?;
     }
     out.flush()?;
-    if ran.record.ended_early.is_some() {
-        // What was measured is kept and marked; the status says that it is not all.
-        anyhow::bail!(
-            "stopped before its end; what was measured is in {}",
-            ran.report.display()
-        );
-    }
+    ran.whole()?;
     let nothing = ran
         .record
         .runs

@@ -162,6 +162,30 @@ fn the_simulator_is_held_against_this_machine_by_one_command() {
 }
 
 #[test]
+fn stopped_by_ctrl_c_it_does_not_go_on_to_simulate() {
+    let Some(_alone) = ready(2048) else { return };
+    let before = settings();
+    let output = tempfile::tempdir().unwrap();
+    let costs = output.path().join("costs.json");
+    fs::write(&costs, mega_sim::cost::Costs::default().to_json()).unwrap();
+    let kept = output.path().join("kept");
+    let [costs, folder] = [&costs, &kept].map(|path| path.to_str().unwrap());
+    let given = ["--costs", costs, "--tlb", "sapphire-rapids", "-o", folder];
+    let program = Program::mega(&[&["sim", "accuracy", "--scale", "0.02"][..], &given].concat());
+    assert!(
+        wait_until(Duration::from_secs(60), || result_runs(&kept) >= 2),
+        "{}",
+        program.stderr()
+    );
+    program.signal(Signal::INT);
+    let ended = program.wait(Duration::from_secs(30));
+    assert_eq!(ended.code(), 1, "{}", ended.stderr);
+    assert!(ended.stderr.contains("stopped before its end"), "{}", ended.stderr);
+    assert_eq!(settings(), before);
+    assert_eq!(fs::read_dir(&kept).unwrap().count(), 1, "nothing after the first part");
+}
+
+#[test]
 fn stopped_by_ctrl_c_it_keeps_what_it_has_and_puts_the_settings_back() {
     let Some(_alone) = ready(1024) else { return };
     let before = settings();

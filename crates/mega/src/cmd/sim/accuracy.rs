@@ -94,7 +94,9 @@ fn measured(args: &SimAccuracyArgs) -> Result<(Runs, Costs, String)> {
             false => about(LIVE, "live"),
         };
         let asked = Asked::of_plan(about, live::plan(&args.workloads, args.scale, faults));
-        Ok(bench::run(&asked, &args.bench(), rounds)?.record)
+        let ran = bench::run(&asked, &args.bench(), rounds)?;
+        ran.whole()?;
+        Ok(ran.record)
     };
     let counted = run(true, 1)?;
     measured.look(args)?;
@@ -145,6 +147,7 @@ struct Measured {
 impl Measured {
     /// Measures what the command line does not give.
     fn look(&mut self, args: &SimAccuracyArgs) -> Result<()> {
+        go_on()?;
         let mut lines = Lines::new(args.quiet);
         if args.costs.is_none() {
             self.costs.push(calibrate::measure(&mut lines)?.costs);
@@ -169,6 +172,13 @@ impl Measured {
     }
 }
 
+/// # Errors
+/// When the user wants to stop: what comes next takes minutes.
+fn go_on() -> Result<()> {
+    anyhow::ensure!(!bench::stop_asked(), "stopped before its end");
+    Ok(())
+}
+
 /// The simulated runs.
 fn simulated(args: &SimAccuracyArgs, workloads: &[String], machine: &MachineSpec) -> Result<Record> {
     let scenarios = live::scenarios(workloads, args.scale, machine, args.seed);
@@ -181,6 +191,7 @@ fn simulated(args: &SimAccuracyArgs, workloads: &[String], machine: &MachineSpec
         .enumerate()
         .flat_map(|(case, of)| of.iter().enumerate().map(move |(variant, s)| (case, variant, s)))
         .collect();
+    go_on()?;
     let mut lines = Lines::new(args.quiet);
     let work = |n: usize| -> Result<Run, String> {
         let (case, variant, scenario) = jobs[n];
@@ -191,6 +202,7 @@ fn simulated(args: &SimAccuracyArgs, workloads: &[String], machine: &MachineSpec
     let told = |told: Told<Result<Run, String>>| -> Result<()> {
         match told {
             Told::Begins(n) => {
+                go_on()?;
                 let (_, _, scenario) = jobs[n];
                 lines.now(&format!(
                     "simulating [{}/{}] {}, {}",
