@@ -325,7 +325,7 @@ impl Bench<'_> {
         made.map_err(ProgramError::NotHere)
     }
 
-    /// As much as the program takes, if there is so much beside the reserve.
+    /// As much as the program takes and managers collapse, as far as there is so much beside the reserve.
     fn keep_warm(&self, bytes: u64) -> Result<KeepWarm, ProgramError> {
         let free = meminfo::read(&self.root).ok().and_then(|m| m.free_bytes).unwrap_or(0);
         let room = free.saturating_sub(RESERVE_BYTES);
