@@ -124,7 +124,7 @@ const IDLE_AHEAD: usize = 64;
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// What was let go is touched anew after this time: well before free page reporting has it.
 const STALE: Duration = Duration::from_millis(500);
-/// What managers collapse in one run, at most: 2000 huge pages.
+/// What managers collapse in one run, at most: 2048 huge pages.
 const COLLAPSED_BYTES: u64 = 4 << 30;
 
 impl KeepWarm {
@@ -150,7 +150,7 @@ impl KeepWarm {
             let begun = Seen::now();
             let _ = at(takers.faults, takers, || stock.let_go(AHEAD));
             let _ = ready.send(());
-            keep(&mut stock, begun, takers, &told);
+            keep(&mut stock, begun, takers, &told, Seen::now);
         });
         let _ = is_ready.recv();
         Ok(Self {
@@ -174,12 +174,12 @@ fn at<T>(cpu: Option<usize>, takers: Takers, work: impl FnOnce() -> T) -> T {
     done
 }
 
-fn keep(stock: &mut Stock, begun: Seen, takers: Takers, told: &AtomicBool) {
+fn keep(stock: &mut Stock, begun: Seen, takers: Takers, told: &AtomicBool, mut see: impl FnMut() -> Seen) {
     let mut watch = Watch::new(begun);
     let mut quiet_since = Instant::now();
     while !told.load(Relaxed) {
         std::thread::sleep(LOOK_EVERY);
-        let owed = watch.look(Seen::now(), stock.held());
+        let owed = watch.look(see(), stock.held());
         if owed.collapsed {
             stock.touch_again(owed.again);
             stock.let_go(owed.again + owed.taken);
@@ -443,19 +443,45 @@ mod tests {
         };
         let told = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            scope.spawn(|| keep(&mut stock, taken, Takers::default(), &told));
+            scope.spawn(|| keep(&mut stock, taken, Takers::default(), &told, Seen::now));
             std::thread::sleep(Duration::from_millis(200));
             told.store(true, Relaxed);
         });
         assert!(stock.out > AHEAD, "{} pieces let go", stock.out);
     }
 
-    #[test]
-    fn what_was_taken_and_what_was_collapsed_is_owed() {
-        let after = |free: usize, collapses: u64| Seen {
+    fn after(free: usize, collapses: u64) -> Seen {
+        Seen {
             free_bytes: (free * HUGE_BYTES) as u64,
             collapses,
+        }
+    }
+
+    #[test]
+    fn a_stock_is_let_go_for_what_is_collapsed_and_touched_again_where_none_is_left() {
+        // Looks, one after another: free pieces beside those at the beginning, collapses.
+        let keep_through = |stock: &mut Stock, looks: &[(usize, u64)]| {
+            let told = AtomicBool::new(false);
+            let mut looks = looks.iter();
+            let see = || {
+                let (free, collapses) = looks.next().copied().unwrap();
+                told.store(looks.len() == 0, Relaxed);
+                after(1000 + free, collapses)
+            };
+            keep(stock, after(1000, 0), Takers::default(), &told, see);
         };
+        let mut stock = Stock::new((AHEAD + 8) * HUGE_BYTES).unwrap();
+        stock.fill();
+        stock.let_go(AHEAD);
+        keep_through(&mut stock, &[(AHEAD, 5), (AHEAD + 5, 5)]);
+        assert_eq!((stock.out, stock.gone), (AHEAD + 5, 0), "five collapses");
+        stock.let_go(3);
+        keep_through(&mut stock, &[(AHEAD, 4), (AHEAD, 4)]);
+        assert_eq!((stock.held(), stock.gone), (0, 4), "four, and none is left");
+    }
+
+    #[test]
+    fn what_was_taken_and_what_was_collapsed_is_owed() {
         let mut watch = Watch::new(after(1000, 7));
         let mut look = |free: usize, collapses: u64, held: usize| {
             let owed = watch.look(after(free, collapses), held);

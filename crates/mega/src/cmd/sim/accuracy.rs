@@ -191,7 +191,6 @@ fn simulated(args: &SimAccuracyArgs, workloads: &[String], machine: &MachineSpec
         .enumerate()
         .flat_map(|(case, of)| of.iter().enumerate().map(move |(variant, s)| (case, variant, s)))
         .collect();
-    go_on()?;
     let mut lines = Lines::new(args.quiet);
     let work = |n: usize| -> Result<Run, String> {
         let (case, variant, scenario) = jobs[n];
