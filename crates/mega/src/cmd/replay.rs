@@ -233,8 +233,12 @@ fn read(path: &Path, mut file: BufReader<File>) -> Result<Vec<Line>> {
         if read as u64 > LINE_MAX {
             bail!("{}: too long to be a journal's", at());
         }
-        let text = std::str::from_utf8(&line).with_context(at)?;
-        let parsed = Line::parse(text.trim_end_matches(['\n', '\r'])).with_context(at)?;
+        // Half a number is a number, too: only the end of the line says that the line is whole.
+        let Some(line) = line.strip_suffix(b"\n") else {
+            bail!("{}: cut short, it has no end of line", at());
+        };
+        let text = std::str::from_utf8(line).with_context(at)?;
+        let parsed = Line::parse(text.trim_end_matches('\r')).with_context(at)?;
         lines.push(parsed);
     }
 }

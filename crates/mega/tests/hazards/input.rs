@@ -282,7 +282,8 @@ fn journals_that_make_no_sense() {
         let text = fs::read_to_string(&good).unwrap();
         let without_start: String = text.lines().skip(1).flat_map(|line| [line, "\n"]).collect();
         let third = text.lines().nth(2).unwrap();
-        let cut = text.replacen(third, &third[..third.len() / 2], 1);
+        let (front, _) = third.split_once('=').unwrap();
+        let cut = text.replacen(third, front, 1);
         one_line(&mega(&["replay", "/no/such/journal"]), 1, &["/no/such/journal"]);
         one_line(&mega(&["replay", folder.path().to_str().unwrap()]), 1, &[]);
         one_line(&mega(&["replay", &file("empty", b"")]), 1, &["start"]);
@@ -299,6 +300,12 @@ fn journals_that_make_no_sense() {
         );
         one_line(&mega(&["replay", "/dev/zero"]), 1, &["line 1", "too long"]);
         one_line(&mega(&["replay", &file("cut", cut.as_bytes())]), 1, &["line 3"]);
+        let last = format!("line {}", text.lines().count());
+        one_line(
+            &mega(&["replay", &file("endless", text.trim_end().as_bytes())]),
+            1,
+            &[&last, "cut short"],
+        );
         one_line(
             &mega(&["replay", &file("headless", without_start.as_bytes())]),
             1,

@@ -334,8 +334,17 @@ fn a_live_journal_replays_and_a_tampered_one_does_not() {
                 String::from_utf8_lossy(&out.stderr)
             );
         }
-        std::fs::write(&path, &journal[..journal.len() / 2 + 7]).unwrap();
-        assert_eq!(mega(&["replay", name]).status.code(), Some(1), "cut short in a line");
+        // Wherever a line is cut, also in its last number and before its end of line.
+        let half = journal.len() / 2;
+        let line = half + journal[half..].find('\n').unwrap() + 1;
+        let end = line + journal[line..].find('\n').unwrap();
+        for cut in [line + 7, line.midpoint(end), end - 1, end] {
+            std::fs::write(&path, &journal[..cut]).unwrap();
+            let out = mega(&["replay", name]);
+            let error = String::from_utf8_lossy(&out.stderr);
+            assert_eq!(out.status.code(), Some(1), "cut at {cut} of {line} to {end}");
+            assert!(error.contains("cut short"), "cut at {cut} of {line} to {end}: {error}");
+        }
     }
 }
 
