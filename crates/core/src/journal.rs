@@ -4,14 +4,18 @@
 //! order of their definition here. With `--json` the same fields are one JSON object a line. Both come from the one definition
 //! below, so they cannot drift apart.
 
+mod line;
+mod seen;
+
+pub(crate) use seen::SEEN_MAX;
+pub use seen::{see, seen};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 
 use crate::action::{Action, Kind, Outcome, Reason};
 use crate::budget::Budget;
-use crate::observe::{Can, Observation, Region, Why};
+use crate::observe::{Region, Why};
 use crate::stock::Ended;
-use crate::units::{BasePages, Time, HUGE_PAGE_BYTES};
+use crate::units::Time;
 
 /// Version of the grammar; raised when a field changes its meaning or goes away.
 pub const SCHEMA: u32 = 1;
@@ -295,6 +299,18 @@ pub enum Deferred {
     Busy,
 }
 
+/// The `decide` event of this action.
+pub fn decide(action: &Action) -> Event {
+    Event::Decide {
+        pid: action.process.pid,
+        region: action.region,
+        action: action.kind,
+        reason: action.reason,
+        utilization_ppm: action.utilization.map(|u| u.as_millionths()),
+        benefit_pages: action.benefit.0,
+    }
+}
+
 /// An event and when it was.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
@@ -313,219 +329,6 @@ impl JournalError {
     pub(crate) fn new(text: String) -> Self {
         Self(text)
     }
-}
-
-impl Line {
-    fn fields(&self) -> Map<String, Value> {
-        match serde_json::to_value(&self.event) {
-            Ok(Value::Object(fields)) => fields,
-            // An event is a struct of plain values under text keys: it always is an object.
-            _ => Map::new(),
-        }
-    }
-
-    /// The line as people read it.
-    pub fn to_text(&self) -> String {
-        use std::fmt::Write;
-        let mut fields = self.fields();
-        let word = fields.shift_remove("event");
-        let mut line = format!("{} {}", self.at, word.as_ref().and_then(Value::as_str).unwrap_or("?"));
-        for (key, value) in &fields {
-            let _ = match value {
-                Value::Null => continue,
-                Value::String(text) if is_plain(text) => write!(line, " {key}={text}"),
-                other => write!(line, " {key}={other}"),
-            };
-        }
-        line
-    }
-
-    /// The line as machines read it.
-    pub fn to_json(&self) -> String {
-        let mut object = Map::new();
-        object.insert("at_ns".to_string(), self.at.0.into());
-        object.append(&mut self.fields());
-        Value::Object(object).to_string()
-    }
-
-    /// Reads a line of either form.
-    pub fn parse(line: &str) -> Result<Self, JournalError> {
-        let line = line.trim_end_matches(['\n', '\r']);
-        if line.starts_with('{') {
-            Self::parse_json(line)
-        } else {
-            Self::parse_text(line)
-        }
-    }
-
-    fn parse_json(line: &str) -> Result<Self, JournalError> {
-        let mut object: Map<String, Value> = serde_json::from_str(line).map_err(|e| JournalError(e.to_string()))?;
-        let at = object
-            .shift_remove("at_ns")
-            .and_then(|at| at.as_u64())
-            .ok_or_else(|| JournalError("no field at_ns".to_string()))?;
-        Self::from_fields(Time(at), object)
-    }
-
-    fn parse_text(line: &str) -> Result<Self, JournalError> {
-        let bad = |what: &str| JournalError(what.to_string());
-        let (at, rest) = line.split_once(' ').ok_or_else(|| bad("no event"))?;
-        let at = at
-            .parse()
-            .map_err(|e: crate::units::UnitError| JournalError(e.to_string()))?;
-        let (word, mut rest) = rest.split_once(' ').unwrap_or((rest, ""));
-        let mut fields = Map::new();
-        fields.insert("event".to_string(), word.into());
-        while !rest.is_empty() {
-            let (key, value) = rest.split_once('=').ok_or_else(|| bad("a field without '='"))?;
-            let (value, after) = if value.starts_with('"') {
-                let mut values = serde_json::Deserializer::from_str(value).into_iter::<Value>();
-                let text = values
-                    .next()
-                    .and_then(Result::ok)
-                    .ok_or_else(|| bad("a quoted text that does not end"))?;
-                (text, value.get(values.byte_offset()..).unwrap_or(""))
-            } else {
-                let end = value.find(' ').unwrap_or(value.len());
-                (plain_value(&value[..end]), &value[end..])
-            };
-            if fields.insert(key.to_string(), value).is_some() {
-                return Err(JournalError(format!("field {key} twice")));
-            }
-            rest = match after {
-                "" => "",
-                after => after.strip_prefix(' ').ok_or_else(|| bad("no space between fields"))?,
-            };
-        }
-        Self::from_fields(at, fields)
-    }
-
-    fn from_fields(at: Time, fields: Map<String, Value>) -> Result<Self, JournalError> {
-        let event = serde_json::from_value(Value::Object(fields)).map_err(|e| JournalError(e.to_string()))?;
-        Ok(Self { at, event })
-    }
-}
-
-/// Whether a text can stand in a line without quotes and be read back as a text.
-fn is_plain(text: &str) -> bool {
-    !text.is_empty()
-        && text.chars().all(|c| c.is_ascii_graphic() && c != '"')
-        && matches!(plain_value(text), Value::String(_))
-}
-
-fn plain_value(text: &str) -> Value {
-    match text {
-        "true" => true.into(),
-        "false" => false.into(),
-        _ => text.parse::<u64>().map_or_else(|_| text.into(), Value::from),
-    }
-}
-
-const FLAGS: [&str; 7] = ["huge", "shared", "raced", "aged", "promote", "demote", "age"];
-
-/// The `decide` event of this action.
-pub fn decide(action: &Action) -> Event {
-    Event::Decide {
-        pid: action.process.pid,
-        region: action.region,
-        action: action.kind,
-        reason: action.reason,
-        utilization_ppm: action.utilization.map(|u| u.as_millionths()),
-        benefit_pages: action.benefit.0,
-    }
-}
-
-/// A `see` event for `count` regions that look like this one.
-pub fn see(pid: u32, started: u64, seen: &Observation, count: u64) -> Event {
-    let on = [
-        seen.huge,
-        seen.shared,
-        seen.raced,
-        seen.aged,
-        seen.can.promote,
-        seen.can.demote,
-        seen.can.age,
-    ];
-    let words: Vec<_> = FLAGS
-        .iter()
-        .zip(on)
-        .filter(|(_, on)| *on)
-        .map(|(word, _)| *word)
-        .collect();
-    Event::See {
-        pid,
-        started,
-        region: seen.region,
-        count,
-        mapped_pages: seen.mapped.0,
-        accessed_pages: seen.accessed.0,
-        dirty_pages: seen.dirty.0,
-        zero_pages: seen.zero.map(|zero| zero.0),
-        flags: if words.is_empty() {
-            "-".to_string()
-        } else {
-            words.join("+")
-        },
-        why: seen.can.why,
-    }
-}
-
-/// Regions in the largest address space (57 bits).
-const ADDRESS_SPACE_REGIONS: u64 = (1 << 57) / HUGE_PAGE_BYTES;
-/// The most regions that one scan may claim to have seen (32 TB), so that a few lines cannot ask for all memory.
-pub(crate) const SEEN_MAX: u64 = 1 << 24;
-
-/// The observations of a `see` event; none if it is another event. Counts past what an address space holds are an error.
-pub fn seen(event: &Event) -> Result<Option<Vec<Observation>>, JournalError> {
-    let Event::See {
-        region,
-        count,
-        mapped_pages,
-        accessed_pages,
-        dirty_pages,
-        zero_pages,
-        flags,
-        why,
-        ..
-    } = event
-    else {
-        return Ok(None);
-    };
-    if *count > SEEN_MAX || region.0.saturating_add(*count) > ADDRESS_SPACE_REGIONS {
-        return Err(JournalError(format!(
-            "count {count} is more than an address space holds"
-        )));
-    }
-    let mut on = [false; FLAGS.len()];
-    for word in flags.split('+').filter(|word| *word != "-") {
-        let i = FLAGS
-            .iter()
-            .position(|flag| *flag == word)
-            .ok_or_else(|| JournalError(format!("flag '{}'", word.chars().take(32).collect::<String>())))?;
-        on[i] = true;
-    }
-    let [huge, shared, raced, aged, promote, demote, age] = on;
-    let one = |i| Observation {
-        region: Region(region.0 + i),
-        mapped: BasePages(*mapped_pages),
-        accessed: BasePages(*accessed_pages),
-        dirty: BasePages(*dirty_pages),
-        zero: zero_pages.map(BasePages),
-        huge,
-        shared,
-        raced,
-        aged,
-        can: Can {
-            promote,
-            demote,
-            age,
-            why: *why,
-        },
-    };
-    if !one(0).is_sane() {
-        return Err(JournalError(format!("impossible page counts for region {region}")));
-    }
-    Ok(Some((0..*count).map(one).collect()))
 }
 
 #[cfg(test)]

@@ -3,26 +3,29 @@
 //! [`run`] takes fifteen seconds and 1.1 GB, changes no setting and leaves nothing behind: what it maps it unmaps, and it works in a thread
 //! of its own, pinned to one CPU (a second one answers shootdowns). Each figure is the median of repeated samples after a first round that
 //! is thrown away, as the first touch of memory that the host does not back costs many times the others. What user space cannot
-//! measure (compaction, swap, scanning) keeps the default's value. [`reach`] is the pointer chase that a processor's preset is checked with.
+//! measure (compaction, swap, scanning) keeps the default's value.
 //!
-//! This is the only file of the crate with a clock, and `area` the only one with unsafe code.
+//! `clock` is the only file of the crate with a clock, and `area` the only one with unsafe code.
 
 mod area;
+mod clock;
+mod cpus;
+mod reach;
 
 use std::hint::{black_box, spin_loop};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::{fs, io, thread};
+use std::io;
 
 use area::Area;
+use clock::{minor_faults, now_ns, time};
+use cpus::{beside, on_one_cpu};
+use reach::{chase_ns, independent_ns};
+pub use reach::{reach, Reach};
 use rustix::mm::Advice;
-use rustix::thread::{sched_getaffinity, sched_setaffinity, CpuSet};
-use rustix::time::{clock_gettime, ClockId};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::cost::Costs;
-use crate::tlb::predict::{chase, offset, LOOP_CYCLES};
-use crate::tlb::PageSize;
-use crate::workload::{pace, pattern};
+use crate::tlb::predict::LOOP_CYCLES;
+use crate::workload::pattern;
 
 const PAGE: usize = 4096;
 const REGION: usize = 2 << 20;
@@ -111,103 +114,6 @@ pub fn run(machine: &str, kernel: &str, date: &str) -> Result<Calibration, Calib
             .push(format!("the figures contradict each other: {error}"));
     }
     Ok(calibration)
-}
-
-/// One point of [`reach`].
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Reach {
-    /// Memory that the accesses are spread over at random.
-    pub bytes: u64,
-    /// The page size asked for.
-    pub size: PageSize,
-    /// Whether the kernel gave that size, by the number of faults.
-    pub as_asked: bool,
-    /// Nanoseconds per access that waits for the one before: lowest, median and highest of five runs.
-    pub ns: [f64; 3],
-    /// Nanoseconds per access that does not: the median of five runs.
-    #[serde(default)]
-    pub overlapped_ns: f64,
-}
-
-impl Reach {
-    /// Several measurements of the same rows as one: of each figure the median, and as asked where all were. Rows that not all have are left out.
-    #[must_use]
-    pub fn median(of: &[Vec<Self>]) -> Vec<Self> {
-        let Some((first, others)) = of.split_first() else {
-            return Vec::new();
-        };
-        let same = |row: &Self| -> Option<Vec<Self>> {
-            let in_one = |rows: &Vec<Self>| {
-                rows.iter()
-                    .find(|r| (r.bytes, r.size) == (row.bytes, row.size))
-                    .cloned()
-            };
-            std::iter::once(Some(row.clone()))
-                .chain(others.iter().map(in_one))
-                .collect()
-        };
-        let median = |rows: &[Self], figure: fn(&Self) -> f64| {
-            let mut figures: Vec<f64> = rows.iter().map(figure).collect();
-            figures.sort_by(f64::total_cmp);
-            figures[(figures.len() - 1) / 2]
-        };
-        let merged = |rows: Vec<Self>| Self {
-            bytes: rows[0].bytes,
-            size: rows[0].size,
-            as_asked: rows.iter().all(|row| row.as_asked),
-            ns: [
-                median(&rows, |r| r.ns[0]),
-                median(&rows, |r| r.ns[1]),
-                median(&rows, |r| r.ns[2]),
-            ],
-            overlapped_ns: median(&rows, |r| r.overlapped_ns),
-        };
-        first.iter().filter_map(same).map(merged).collect()
-    }
-}
-
-/// Nanoseconds per random access over growing memory, from 16 KB over 8 MB to `largest` bytes in powers of two, with base and with huge pages.
-/// Takes about half a minute for 4 GB, and that much memory.
-///
-/// # Errors
-///
-/// If memory cannot be mapped, or the measuring thread cannot run.
-pub fn reach(largest: u64) -> Result<Vec<Reach>, CalibrateError> {
-    let mut rows = Vec::new();
-    on_one_cpu(|_| {
-        for (size, advice) in [
-            (PageSize::Base, Advice::LinuxNoHugepage),
-            (PageSize::Huge, Advice::LinuxHugepage),
-        ] {
-            let area = Area::new(largest.next_power_of_two() as usize)?;
-            area.advise(0, area.bytes, advice)?;
-            let before = minor_faults();
-            area.touch_every(0, area.bytes, PAGE);
-            let faults = (minor_faults() - before) as usize;
-            let as_asked = match size {
-                PageSize::Base => faults >= area.bytes / PAGE,
-                _ => faults <= area.bytes / REGION + 64,
-            };
-            let mut bytes = 16 << 10;
-            while bytes <= area.bytes as u64 {
-                chase_ns(&area, bytes, 1_000_000);
-                let mut ns: Vec<f64> = (0..5).map(|_| chase_ns(&area, bytes, 600_000)).collect();
-                ns.sort_by(f64::total_cmp);
-                let mut overlapped: Vec<f64> = (0..5).map(|_| independent_ns(&area, bytes, 2_000_000)).collect();
-                overlapped.sort_by(f64::total_cmp);
-                rows.push(Reach {
-                    bytes,
-                    size,
-                    as_asked,
-                    ns: [ns[0], ns[2], ns[4]],
-                    overlapped_ns: overlapped[2],
-                });
-                bytes = if bytes < 8 << 20 { 8 << 20 } else { bytes * 2 };
-            }
-        }
-        Ok(())
-    })?;
-    Ok(rows)
 }
 
 /// Cycles per microsecond of this CPU as it runs now: a chain of squarings and exclusive ors, three cycles and one on every x86-64 of the last ten
@@ -393,22 +299,26 @@ impl Calibration {
         self.believed()
     }
 
-    /// The same as a manager measures it when it begins: 4 MB in order, the least of a few.
+    /// The same as a manager measures it when it begins (crates/linux/src/host/touch.rs): 4 MB in order, the difference of the least of a few
+    /// measurements of each.
     fn believed(&mut self) -> Result<(), CalibrateError> {
         let area = Area::new(4 * MIB)?;
         area.advise(0, area.bytes, Advice::LinuxNoHugepage)?;
-        let touch = || time(|| area.touch_every(0, area.bytes, PAGE));
+        let pages = (area.bytes / PAGE) as f64;
+        let touch = || time(|| area.touch_every(0, area.bytes, PAGE)) / pages;
         touch();
+        let (mut set, mut cold) = (f64::INFINITY, f64::INFINITY);
         let mut found = Vec::new();
         for _ in 0..5 {
-            let set = touch();
-            area.advise(0, area.bytes, Advice::LinuxCold)?;
-            found.push((touch() - set) / (area.bytes / PAGE) as f64);
+            let (before, after) = (
+                touch(),
+                area.advise(0, area.bytes, Advice::LinuxCold).map(|()| touch())?,
+            );
+            (set, cold) = (set.min(before), cold.min(after));
+            found.push(after - before);
         }
-        let least = found.iter().copied().fold(f64::INFINITY, f64::min);
         self.keep("the same on 4 MB in order", found);
-        // The limits of crates/linux/src/host/touch.rs.
-        self.costs.set_accessed_believed_ns = whole(least.clamp(20.0, 5000.0));
+        self.costs.set_accessed_believed_ns = whole((cold - set).clamp(20.0, 5000.0));
         Ok(())
     }
 
@@ -495,136 +405,9 @@ fn whole(ns: f64) -> u64 {
     ns.round().max(1.0) as u64
 }
 
-fn now_ns() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
-}
-
-/// Nanoseconds that it takes.
-fn time(work: impl FnOnce()) -> f64 {
-    let start = now_ns();
-    work();
-    (now_ns() - start) as f64
-}
-
-/// Minor faults of this process so far; 0 where /proc cannot be read.
-fn minor_faults() -> u64 {
-    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // After the command's name in parentheses, which may have spaces: state is field 3, minor faults field 10.
-    let after = stat.rsplit_once(')').map_or("", |(_, after)| after);
-    after
-        .split_whitespace()
-        .nth(7)
-        .and_then(|n| n.parse().ok())
-        .unwrap_or(0)
-}
-
-/// Pins the calling thread. A failure leaves it where it is: the figures spread more, no more than that.
-fn pin(cpu: usize) {
-    let mut set = CpuSet::new();
-    set.set(cpu);
-    let _ = sched_setaffinity(None, &set);
-}
-
-/// Runs it in a thread pinned to the first CPU that this one may use; it is told the second.
-fn on_one_cpu(work: impl FnOnce(Option<usize>) -> Result<(), CalibrateError> + Send) -> Result<(), CalibrateError> {
-    let allowed = sched_getaffinity(None).map_err(failed("sched_getaffinity"))?;
-    let mut cpus = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu));
-    let (first, second) = (cpus.next(), cpus.next());
-    thread::scope(|scope| {
-        let measuring = scope.spawn(move || {
-            if let Some(cpu) = first {
-                pin(cpu);
-            }
-            work(second)
-        });
-        measuring.join().map_err(|_| CalibrateError::Thread)?
-    })
-}
-
-/// Does `measure` while a thread on another CPU, if there is one, does `work` again and again.
-fn beside<T>(second_cpu: Option<usize>, mut work: impl FnMut() + Send, measure: impl FnOnce() -> T) -> T {
-    let Some(second_cpu) = second_cpu else { return measure() };
-    let (started, stop) = (AtomicBool::new(false), AtomicBool::new(false));
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            pin(second_cpu);
-            started.store(true, Ordering::Release);
-            while !stop.load(Ordering::Acquire) {
-                work();
-            }
-        });
-        while !started.load(Ordering::Acquire) {
-            spin_loop();
-        }
-        let _stop = Stop(&stop);
-        measure()
-    })
-}
-
-/// Ends the other thread's work when dropped.
-struct Stop<'a>(&'a AtomicBool);
-
-impl Drop for Stop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Release);
-    }
-}
-
-/// Nanoseconds per load, each waiting for the one before, at random over the area's first bytes (a power of two).
-fn chase_ns(area: &Area, bytes: u64, accesses: u64) -> f64 {
-    let mut place = now_ns();
-    let ns = time(|| {
-        for _ in 0..accesses {
-            let loaded = area.read(offset(place, bytes) as usize);
-            place = chase(place, loaded);
-        }
-    });
-    black_box(place);
-    ns / accesses as f64
-}
-
-/// Nanoseconds of memory per update at random where none waits for another: those of GUPS, less its computing.
-fn independent_ns(area: &Area, bytes: u64, accesses: u64) -> f64 {
-    let mut rng = pattern::rng(now_ns());
-    let ns = time(|| {
-        for (index, random) in pattern::updates(&mut rng, bytes / 8).take(accesses as usize) {
-            area.update(8 * index as usize, random);
-        }
-    });
-    (ns / accesses as f64 - pace::UPDATE as f64).max(1.0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn of_several_chases_each_row_is_the_median_of_those_that_all_have() {
-        let row = |bytes, ns: f64, as_asked| Reach {
-            bytes,
-            size: PageSize::Huge,
-            as_asked,
-            ns: [ns, ns + 1.0, ns + 2.0],
-            overlapped_ns: ns / 2.0,
-        };
-        let median = Reach::median(&[
-            vec![row(1, 10.0, true), row(2, 20.0, true)],
-            vec![row(1, 30.0, true)],
-            vec![row(1, 14.0, false), row(2, 22.0, true)],
-        ]);
-        assert_eq!(median, vec![row(1, 14.0, false)]);
-        assert!(Reach::median(&[]).is_empty());
-    }
-
-    #[test]
-    fn minor_faults_are_counted() {
-        let area = Area::new(REGION).unwrap();
-        area.advise(0, REGION, Advice::LinuxNoHugepage).unwrap();
-        let before = minor_faults();
-        area.touch_every(0, REGION, PAGE);
-        assert!(minor_faults() - before >= 512);
-    }
 
     #[test]
     fn quartiles_are_those_of_the_samples() {

@@ -10,7 +10,8 @@ use mega_core::units::{Bytes, Share};
 use mega_lab::simulated::live;
 use mega_lab::simulated::sweep::Shard;
 
-use super::{parse_budget, parse_interval, parse_rounds, parse_scale, BenchOptions};
+use super::bench::{parse_rounds, parse_scale};
+use super::{parse_budget, parse_interval, BenchOptions};
 
 /// `mega sim`
 #[derive(Debug, Args)]

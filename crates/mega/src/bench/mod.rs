@@ -1,10 +1,10 @@
 //! Running one experiment from the command line: what was asked for, with its options, becomes a plan; it is run with its progress
 //! shown, and its results are kept in a folder.
 
+pub mod stop;
+
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
@@ -179,30 +179,6 @@ fn adjust(plan: &mut Plan, args: &BenchArgs) -> Result<()> {
     Ok(())
 }
 
-static STOP: OnceLock<Arc<AtomicBool>> = OnceLock::new();
-
-/// Set by Ctrl-C: the run that goes on is ended, its settings are put back, what was measured is kept. A second one ends us at once.
-pub fn stop_flag() -> Result<Arc<AtomicBool>> {
-    if let Some(flag) = STOP.get() {
-        return Ok(Arc::clone(flag));
-    }
-    let flag = Arc::new(AtomicBool::new(false));
-    for signal in [
-        signal_hook::consts::SIGINT,
-        signal_hook::consts::SIGTERM,
-        signal_hook::consts::SIGHUP,
-    ] {
-        signal_hook::flag::register_conditional_default(signal, Arc::clone(&flag)).context("cannot watch signals")?;
-        signal_hook::flag::register(signal, Arc::clone(&flag)).context("cannot watch signals")?;
-    }
-    Ok(Arc::clone(STOP.get_or_init(|| flag)))
-}
-
-/// Whether the user wants to stop.
-pub fn stop_asked() -> bool {
-    STOP.get().is_some_and(|flag| flag.load(Relaxed))
-}
-
 /// Runs it.
 pub fn run(asked: &Asked, args: &BenchOptions, rounds: usize) -> Result<Ran> {
     require(false).context("experiments set the machine up and manage programs")?;
@@ -221,7 +197,7 @@ pub fn run(asked: &Asked, args: &BenchOptions, rounds: usize) -> Result<Ran> {
         seed: args.seed,
         program_cpu,
         client_cpu,
-        stop: stop_flag()?,
+        stop: stop::flag()?,
     };
     let began_unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
     let mut record = Record {

@@ -170,7 +170,7 @@ fn all(args: &BenchArgs) -> Result<()> {
         let plan = e
             .setup(args.common.scale.unwrap_or_else(|| e.fitting_scale(memory_bytes)))
             .plan;
-        if plan.seconds(rounds(args)) > left || bench::stop_asked() {
+        if plan.seconds(rounds(args)) > left || bench::stop::asked() {
             left_out.push(e.name);
             continue;
         }
@@ -197,7 +197,7 @@ fn several(asked: &[Asked], args: &BenchArgs) -> Result<()> {
     }
     let mut failed = Vec::new();
     for asked in asked {
-        if bench::stop_asked() {
+        if bench::stop::asked() {
             break;
         }
         if let Err(error) = one(asked, &args.common, rounds(args)) {

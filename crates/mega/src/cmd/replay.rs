@@ -238,7 +238,7 @@ fn read(path: &Path, mut file: BufReader<File>) -> Result<Vec<Line>> {
             bail!("{}: cut short, it has no end of line", at());
         };
         let text = std::str::from_utf8(line).with_context(at)?;
-        let parsed = Line::parse(text.trim_end_matches('\r')).with_context(at)?;
+        let parsed = Line::parse(text).with_context(at)?;
         lines.push(parsed);
     }
 }

@@ -46,18 +46,19 @@ fn given_at_faults() -> u64 {
 #[test]
 fn what_is_counted_as_huge_is_huge() {
     let Some(_alone) = ready(1024) else { return };
-    let before = given_at_faults();
-    let r = result(&mega(&["hog", "--count", "64", "--base", "--json"]));
-    let given = given_at_faults() - before;
-    assert_eq!((r.obtained, r.stopped, r.latencies_ns.len()), (64, Stopped::Count, 64));
-    assert!(given >= 64, "the kernel has given {given}");
     // Blocks may come from the processors' own lists, which hold hundreds of them.
     let free = |state: &Contiguity| state.free_bytes + state.percpu_bytes.unwrap_or(0);
-    assert!(
-        free(r.held.as_ref().unwrap()) + (32 << 21) < free(&r.before),
-        "64 blocks less are free while they are held"
-    );
-    assert_eq!(r.base.unwrap().bytes, 64 << 21);
+    // What is free is everybody's: others may free as much meanwhile, but not each time.
+    let fewer_are_free = (0..5).any(|_| {
+        let before = given_at_faults();
+        let r = result(&mega(&["hog", "--count", "64", "--base", "--json"]));
+        let given = given_at_faults() - before;
+        assert_eq!((r.obtained, r.stopped, r.latencies_ns.len()), (64, Stopped::Count, 64));
+        assert!(given >= 64, "the kernel has given {given}");
+        assert_eq!(r.base.unwrap().bytes, 64 << 21);
+        free(r.held.as_ref().unwrap()) + (32 << 21) < free(&r.before)
+    });
+    assert!(fewer_are_free, "64 blocks less are free while they are held");
     // The same program where the kernel gives base pages only: none are counted.
     let mut command = Command::new(MEGA);
     command.args(["hog", "--count", "64", "--json"]).stdin(Stdio::null());

@@ -19,7 +19,7 @@ use mega_sim::scenario::{CostsOf, MachineSpec, Scenario, Silent};
 use super::lines::Lines;
 use super::{calibrate, input};
 use crate::args::SimAccuracyArgs;
-use crate::bench::{self, command_line, Asked};
+use crate::bench::{self, command_line, stop, Asked};
 use crate::exit::Failure;
 
 /// Measures, simulates, compares.
@@ -40,7 +40,7 @@ pub fn run(args: &SimAccuracyArgs) -> Result<()> {
         ..MachineSpec::default()
     };
     let workloads: Vec<String> = runs.live.cases.iter().map(|case| case.name.clone()).collect();
-    let simulated = simulated(args, &workloads, &machine)?;
+    let simulated = stop::at_once(|| simulated(args, &workloads, &machine))?;
     let accuracy = live::compare(&runs.live, &runs.counted, &simulated);
     let folder = Folder::create(&args.output, NAME, super::now_unix_s())?;
     let (json, table) = (folder.path().join("accuracy.json"), folder.path().join("accuracy.md"));
@@ -87,7 +87,7 @@ fn about(name: &str, title: &str) -> About {
 /// Runs the workloads here, and measures costs and TLB before, between and after.
 fn measured(args: &SimAccuracyArgs) -> Result<(Runs, Costs, String)> {
     let mut measured = Measured::default();
-    measured.look(args)?;
+    stop::at_once(|| measured.look(args))?;
     let run = |faults: bool, rounds: usize| -> Result<Record> {
         let about = match faults {
             true => about(COUNTED, "live, with faults counted"),
@@ -99,10 +99,10 @@ fn measured(args: &SimAccuracyArgs) -> Result<(Runs, Costs, String)> {
         Ok(ran.record)
     };
     let counted = run(true, 1)?;
-    measured.look(args)?;
+    stop::at_once(|| measured.look(args))?;
     let live = run(false, args.rounds)?;
-    measured.look(args)?;
-    let (costs, tlb) = measured.machine(args)?;
+    stop::at_once(|| measured.look(args))?;
+    let (costs, tlb) = stop::at_once(|| measured.machine(args))?;
     Ok((Runs { live, counted }, costs, tlb))
 }
 
@@ -147,7 +147,6 @@ struct Measured {
 impl Measured {
     /// Measures what the command line does not give.
     fn look(&mut self, args: &SimAccuracyArgs) -> Result<()> {
-        go_on()?;
         let mut lines = Lines::new(args.quiet);
         if args.costs.is_none() {
             self.costs.push(calibrate::measure(&mut lines)?.costs);
@@ -172,13 +171,6 @@ impl Measured {
     }
 }
 
-/// # Errors
-/// When the user wants to stop: what comes next takes minutes.
-fn go_on() -> Result<()> {
-    anyhow::ensure!(!bench::stop_asked(), "stopped before its end");
-    Ok(())
-}
-
 /// The simulated runs.
 fn simulated(args: &SimAccuracyArgs, workloads: &[String], machine: &MachineSpec) -> Result<Record> {
     let scenarios = live::scenarios(workloads, args.scale, machine, args.seed);
@@ -201,7 +193,6 @@ fn simulated(args: &SimAccuracyArgs, workloads: &[String], machine: &MachineSpec
     let told = |told: Told<Result<Run, String>>| -> Result<()> {
         match told {
             Told::Begins(n) => {
-                go_on()?;
                 let (_, _, scenario) = jobs[n];
                 lines.now(&format!(
                     "simulating [{}/{}] {}, {}",

@@ -13,7 +13,7 @@ use serde_json::json;
 use super::input;
 use super::lines::Lines;
 use crate::args::SimSweepArgs;
-use crate::bench::{command_line, stop_flag};
+use crate::bench::{command_line, stop};
 use crate::exit::Failure;
 
 /// Runs what is not done yet.
@@ -32,7 +32,7 @@ pub fn run(args: &SimSweepArgs) -> Result<()> {
         made_by: made_by(),
         command: command_line(),
     };
-    let stop = stop_flag()?;
+    let stop = stop::flag()?;
     let (began_unix_s, began) = (super::now_unix_s(), Instant::now());
     let mut lines = Lines::new(args.quiet);
     let done = sweep::run(&sweep, &options, &stop, |progress| tell(&mut lines, progress, &options));
