@@ -42,7 +42,6 @@ fn free_bytes() -> u64 {
 fn every_signal_that_ends_it_frees_at_once_what_was_checked_while_it_was_held() {
     let Some(_alone) = ready(2048) else { return };
     for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
-        let before = free_bytes();
         let mut program = Program::mega(&[
             "frag",
             "--json",
@@ -63,7 +62,6 @@ fn every_signal_that_ends_it_frees_at_once_what_was_checked_while_it_was_held() 
             resident >= made.kept_bytes && resident < made.kept_bytes + 64 * MIB,
             "{resident}"
         );
-        assert!(before.saturating_sub(free_bytes()) > 500 * MIB, "memory is held");
         let adjusted = std::fs::read_to_string(format!("/proc/{}/oom_score_adj", program.pid())).unwrap();
         assert_eq!(adjusted.trim(), "1000");
         let held = wait_event(&mut program, "held");
