@@ -1,11 +1,14 @@
 //! How quiet the machine was during a run. Noise is not hidden and not corrected: the run is marked as doubtful, with the reason.
 
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use mega_linux::proc::ProcRoot;
 
 use crate::clock::now_ns;
 use crate::content::mix;
+use crate::memory::{Mapping, MemoryError};
 use crate::result::Noise;
 
 /// More stolen time than this makes a run doubtful.
@@ -17,15 +20,17 @@ const PROBE_LIMIT: f64 = 1.15;
 /// A clock that differs by more than this makes a run doubtful.
 const CLOCK_LIMIT: f64 = 0.10;
 
-/// Words of the probe's table: 32 MB, more than the caches of most processors.
-const TABLE_WORDS: usize = 1 << 22;
+/// The probe's table: four times what the largest caches of one core complex hold. One as large as they are is in them at times, where others on the
+/// machine leave it room, and then takes a third: everything else would be doubtful.
+const TABLE_BYTES: usize = 128 << 20;
 const STEPS: usize = 100_000;
 const TRIES: usize = 7;
 
 /// A fixed piece of work, dependent loads from a table, timed before and after each run.
 #[derive(Debug)]
 pub struct Probe {
-    table: Vec<u32>,
+    /// On base pages for good; none where there is no memory for it.
+    table: Option<Mapping>,
     cpu: Option<usize>,
     best_ns: f64,
 }
@@ -34,40 +39,46 @@ impl Probe {
     /// Prepares it for this processor.
     #[must_use]
     pub fn new(cpu: Option<usize>) -> Self {
-        let table = (0..TABLE_WORDS)
-            .map(|i| mix(i as u64) as u32 % TABLE_WORDS as u32)
-            .collect();
         Self {
-            table,
+            table: table().ok(),
             cpu,
             best_ns: f64::INFINITY,
         }
     }
 
     /// Does it some times, each from another place; the median in nanoseconds.
-    pub fn measure(&mut self) -> f64 {
-        let (table, cpu) = (&self.table, self.cpu);
+    pub fn measure(&mut self) -> Option<f64> {
+        let (table, cpu) = (self.table.as_ref()?.words(), self.cpu);
         let median = std::thread::scope(|scope| {
             let work = scope.spawn(move || {
                 if let Some(cpu) = cpu {
                     let _ = crate::memory::pin_to_cpu(cpu);
                 }
                 let times: Vec<f64> = (0..TRIES).map(|start| once(table, start)).collect();
-                crate::stats::median(&times).unwrap_or(f64::NAN)
+                crate::stats::median(&times)
             });
-            work.join().unwrap_or(f64::NAN)
-        });
+            work.join().ok().flatten()
+        })?;
         self.best_ns = self.best_ns.min(median);
-        median
+        Some(median)
     }
 }
 
-fn once(table: &[u32], start: usize) -> f64 {
+fn table() -> Result<Mapping, MemoryError> {
+    let mut table = Mapping::new(TABLE_BYTES)?;
+    table.advise(0..TABLE_BYTES, libc::MADV_NOHUGEPAGE)?;
+    for (i, word) in table.words().iter().enumerate() {
+        word.store(mix(i as u64), Relaxed);
+    }
+    Ok(table)
+}
+
+fn once(table: &[AtomicU64], start: usize) -> f64 {
     let begin = now_ns();
     let mut at = start;
     for step in 0..STEPS {
         // The step keeps short cycles of the table from being all that is read.
-        at = (table[at] as usize ^ step) % TABLE_WORDS;
+        at = (table[at].load(Relaxed) as usize ^ step) % table.len();
     }
     std::hint::black_box(at);
     (now_ns() - begin) as f64
@@ -79,7 +90,7 @@ pub struct Before {
     at_ns: u64,
     busy: Ticks,
     ours_ns: u64,
-    probe_ns: f64,
+    probe_ns: Option<f64>,
     mhz: Option<f64>,
 }
 
@@ -125,8 +136,9 @@ impl Before {
         if others_share > OTHERS_LIMIT {
             doubtful.push(format!("others used {:.0}% of a processor", 100.0 * others_share));
         }
-        let slow = self.probe_ns.max(after) / probe.best_ns;
-        if slow > PROBE_LIMIT {
+        let probe_ns = self.probe_ns.zip(after);
+        let slow = probe_ns.map(|(before, after)| before.max(after) / probe.best_ns);
+        if let Some(slow) = slow.filter(|slow| *slow > PROBE_LIMIT) {
             doubtful.push(format!("a fixed piece of work took {slow:.2} times its best"));
         }
         if let Some((before, after)) = mhz {
@@ -137,7 +149,7 @@ impl Before {
         Noise {
             steal_share: Some(steal_share),
             others_share: Some(others_share),
-            probe_ns: Some((self.probe_ns, after)),
+            probe_ns,
             mhz,
             doubtful,
         }
@@ -199,6 +211,14 @@ mod tests {
             noise.others_share.unwrap() + ours < processors + 0.3,
             "{noise:?}, ours {ours}"
         );
+    }
+
+    #[test]
+    fn the_probes_table_stays_on_base_pages() {
+        let mut probe = Probe::new(None);
+        assert!(probe.measure().is_some_and(|ns| ns > 0.0 && ns == probe.best_ns));
+        let table = probe.table.as_ref().unwrap().range();
+        assert_eq!(crate::memory::huge_bytes_within(&[table]), 0);
     }
 
     #[test]
