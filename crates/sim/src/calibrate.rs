@@ -312,10 +312,9 @@ impl Calibration {
         let (mut set, mut cold) = (f64::INFINITY, f64::INFINITY);
         let mut found = Vec::new();
         for _ in 0..5 {
-            let (before, after) = (
-                touch(),
-                area.advise(0, area.bytes, Advice::LinuxCold).map(|()| touch())?,
-            );
+            let before = touch();
+            area.advise(0, area.bytes, Advice::LinuxCold)?;
+            let after = touch();
             (set, cold) = (set.min(before), cold.min(after));
             found.push(after - before);
         }
