@@ -3,7 +3,7 @@
 #   make test     runs every test
 # Others: test-vm (what depends on the kernel, on Debian's stock kernels under QEMU), test-module (mega.ko on the same), test-module-debug (and on
 #   a debug kernel), test-live (mega on the same), vm-experiments (what needs mega.ko), test-programs (real programs at full size under Memomania),
-#   build, lint, bench, install, clean.
+#   build, check (format, lints and pure unit tests in under a minute), lint, bench, install, clean.
 
 SHELL := /bin/sh
 export PATH := $(HOME)/.cargo/bin:$(PATH)
@@ -12,11 +12,12 @@ CARGO := cargo
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo -E env PATH="$$PATH")
 PREFIX ?= /usr/local
 MEGA := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)/release/mega
+LAB := $(MEGA)-lab
 MEMOMANIA := $(dir $(MEGA))libmemomania.so
 
 TEST := $(CARGO) test --workspace --release --locked --no-fail-fast
 
-.PHONY: all setup setup-test build demo test test-machine test-beside test-vm test-module test-module-debug test-live vm-experiments test-programs lint bench install clean
+.PHONY: all setup setup-test build demo test test-machine test-beside test-vm test-module test-module-debug test-live vm-experiments test-programs check lint bench install clean
 
 all: build
 
@@ -28,11 +29,11 @@ setup-test:
 
 build: setup
 	@echo "== build"
-	$(CARGO) build --release --locked
+	MEGA_REQUIRE_BPF=1 $(CARGO) build --release --locked
 
 demo: build
 	@echo "== demo"
-	$(SUDO) $(MEGA) demo $(if $(REDIS),--redis)
+	$(SUDO) $(LAB) demo $(if $(REDIS),--redis)
 
 # Tests that drive the machine's memory go one after another, the longest first. Beside them, at a lower priority (that of the storms' own
 # programs is the lowest, too, and the build must get on beside them): building the others, tests of what touches nothing of the machine,
@@ -54,6 +55,12 @@ test-beside: setup-test
 	nice -n 19 $(TEST) --doc
 	@nice -n 19 $(MAKE) --no-print-directory lint
 	$(if $(VM),@nice -n 5 $(MAKE) --no-print-directory test-vm)
+
+# The loop while writing: no root, no clang, no service; needs what cargo has fetched, and the tree warm.
+check:
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	$(CARGO) test --quiet --locked -p mega-core -p mega-trace -p mega-cli -p memomania-layout -p mega --lib --bins --test documents
 
 lint: setup
 	@echo "== lint"
@@ -94,11 +101,12 @@ vm-experiments: setup
 	@packaging/setup.sh vm
 	@tests/vm/experiments 6.12
 
-bench: setup
+bench: build
 	$(SUDO) $(CARGO) bench --workspace --locked
 
 install: build
 	install -D -m 755 $(MEGA) $(DESTDIR)$(PREFIX)/bin/mega
+	install -D -m 755 $(LAB) $(DESTDIR)$(PREFIX)/bin/mega-lab
 	install -D -m 755 $(MEMOMANIA) $(DESTDIR)$(PREFIX)/lib/libmemomania.so
 
 clean:

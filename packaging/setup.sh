@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs what building and running need on a Debian-like machine: a compiler for BPF, headers, a Rust toolchain, Redis; with the
 # argument `test` also the programs that tests measure and the browser that looks at reports, with `vm` what boots other kernels, with
-# `vm debug` what builds one, with `programs` runtimes that Memomania is tried under.
+# `vm debug` what builds one, with `vm reservation` what builds one with kernel/reservation, with `programs` runtimes that Memomania is tried under.
 # Idempotent, and silent when there is nothing to do. Runs as root, or with sudo.
 set -eu
 
@@ -43,13 +43,18 @@ if [ "${1:-}" = vm ]; then
     need cpio cpio
     need make make
 fi
-if [ "${1:-}" = vm ] && [ "${2:-}" = debug ]; then
+if [ "${1:-}" = vm ] && { [ "${2:-}" = debug ] || [ "${2:-}" = reservation ]; }; then
     need flex flex
     need bison bison
     need bc bc
     need xz xz-utils
     need sparse sparse
     need /sbin/depmod kmod
+fi
+if [ "${1:-}" = vm ] && [ "${2:-}" = reservation ]; then
+    need ccache ccache
+    need rsync rsync
+    need patch patch
 fi
 # Debian 13 and later bring a Rust that is new enough; older ones need rustup.
 if ! command -v cargo >/dev/null 2>&1; then

@@ -5,7 +5,7 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use criterion::{Criterion, Throughput};
-use mega_core::action::{Kind, Outcome};
+use mega_core::action::{ActionKind, Outcome};
 use mega_core::journal::{see, seen, Event, Line};
 use mega_core::observe::{Can, Machine, Observation, ProcessId, ProcessView, Region, Snapshot};
 use mega_core::policy::{by_name, POLICIES};
@@ -72,7 +72,7 @@ fn journal(c: &mut Criterion) {
         event: Event::Outcome {
             pid: 4711,
             region: Region(0x3f80_0000),
-            action: Kind::Promote,
+            action: ActionKind::Promote,
             outcome: Outcome::Done,
             took_ns: 431_000,
             returned_pages: 0,

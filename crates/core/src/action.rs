@@ -1,4 +1,4 @@
-//! What is decided, and what came of it.
+//! Actions and their outcomes.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,10 +9,10 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::observe::{Observation, ProcessId, Region, Why};
 use crate::units::{BasePages, Share, UnitError};
 
-/// What to do with a region.
+/// What is done with a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Kind {
+pub enum ActionKind {
     /// Base pages to a huge page (Linux: collapse).
     Promote,
     /// A huge page to base pages (Linux: split).
@@ -37,10 +37,10 @@ pub enum Reason {
     Unwanted,
 }
 
-/// What must still be so when an action's turn comes; otherwise it is dropped as `ineligible(changed)`.
+/// What must still hold when an action's turn comes; otherwise it is dropped as `ineligible(changed)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expect {
-    /// Nothing in particular.
+    /// No condition.
     Anything,
     /// At least so many base pages populated.
     Populated(BasePages),
@@ -51,41 +51,41 @@ pub enum Expect {
 /// One decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Action {
-    /// Whose region.
+    /// The process.
     pub process: ProcessId,
-    /// Which region.
+    /// The region.
     pub region: Region,
-    /// What to do.
-    pub kind: Kind,
-    /// Why.
+    /// The action.
+    pub kind: ActionKind,
+    /// The reason.
     pub reason: Reason,
-    /// Mean utilization that the decision rests on, where it rests on one.
+    /// Mean utilization that the decision is based on, if any.
     pub utilization: Option<Share>,
-    /// What it is expected to be worth, in base pages: for a promotion those that are used and so are reached faster, for
-    /// a demotion those given back. The budget takes the best benefit per cost first.
+    /// Expected benefit in base pages: for a promotion those in use, whose accesses get faster; for a demotion those given back. The budget
+    /// takes the best benefit per cost first.
     pub benefit: BasePages,
-    /// What must still be so.
+    /// What must still hold.
     pub expect: Expect,
 }
 
-/// What became of an action, by what the page tables say afterwards.
+/// The outcome of an action, according to the page tables afterwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// It is as decided.
+    /// Done as decided.
     Done,
-    /// It was so before we came.
+    /// It was so before the action.
     Already,
-    /// It cannot be done with this region.
+    /// Not possible for this region.
     Ineligible(Why),
-    /// Something held its pages; worth another try.
+    /// Pages were locked or referenced; worth a retry.
     Busy,
-    /// No block, or no memory within the limits.
+    /// No free block, or no memory within the limits.
     NoMemory,
     /// Shared with a forked process.
     Shared,
-    /// The process or the mapping is no more.
+    /// The process or the mapping is gone.
     Gone,
-    /// The system call failed otherwise.
+    /// The system call failed for another reason (errno).
     Failed(i32),
 }
 
@@ -142,38 +142,62 @@ impl<'de> Deserialize<'de> for Outcome {
     }
 }
 
-/// What the host's call said and cost. Not yet the outcome: that is what the next look says.
+/// Why a decision is deferred. The next scan decides anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Deferred {
+    /// The stall or the processor budget of this interval is used up.
+    Budget,
+    /// The action failed not long ago: backing off.
+    BackOff,
+    /// The region was demoted and became huge again: backing off.
+    Flapping,
+    /// Available memory is below its floor.
+    FreeMemory,
+    /// Free blocks are below their floor.
+    FreeBlocks,
+    /// Memory pressure: tasks stall on memory.
+    Pressure,
+    /// A promotion in the same process found no memory during this scan.
+    NoMemory,
+    /// A dry run: decisions are only logged.
+    DryRun,
+    /// The last compaction is still running.
+    Busy,
+}
+
+/// The status and duration of the host's call. The outcome is what the next look shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Call {
-    /// How it failed, if it said so.
+    /// The error, if the call reported one.
     pub error: Option<CallError>,
-    /// How long it took; the program may have been held up for as long.
+    /// Duration of the call; the program may have been stalled for as long.
     pub took: Duration,
 }
 
-/// How a call may fail, by meaning rather than by number.
+/// Why a call failed, by meaning rather than by errno.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallError {
     /// No block or no memory (Linux: ENOMEM from collapse; EBUSY when the memory cgroup is full).
     NoMemory,
-    /// Pages were held by someone (EAGAIN).
+    /// Pages were locked or referenced (EAGAIN).
     Busy,
-    /// The kernel will not do it with this mapping (EINVAL).
+    /// The kernel does not do it for this mapping (EINVAL).
     Refused,
-    /// No such process or mapping (ESRCH, or a hole where the region was).
+    /// No such process or mapping (ESRCH, or a hole in place of the region).
     Gone,
-    /// Anything else, by number.
+    /// Any other errno.
     Other(i32),
 }
 
-/// Whether the action still makes sense on what is there now; the outcome to record if it does not.
+/// Whether the action still makes sense in the present state; if not, the outcome to record.
 pub fn precheck(action: &Action, before: Option<&Observation>) -> Option<Outcome> {
     let Some(now) = before else {
         return Some(Outcome::Gone);
     };
     let (reached, can) = match action.kind {
-        Kind::Promote => (now.huge, now.can.promote),
-        Kind::Demote => (!now.huge, now.can.demote),
+        ActionKind::Promote => (now.huge, now.can.promote),
+        ActionKind::Demote => (!now.huge, now.can.demote),
     };
     if now.raced {
         return Some(Outcome::Busy);
@@ -195,14 +219,14 @@ pub fn precheck(action: &Action, before: Option<&Observation>) -> Option<Outcome
     (!holds).then_some(Outcome::Ineligible(Why::Changed))
 }
 
-/// The outcome of an action, from the look after it. What the call returned only explains a failure.
+/// The outcome of an action, from the look after it. The call's status only explains a failure.
 pub fn judge(action: &Action, call: &Call, after: Option<&Observation>) -> Outcome {
     let Some(now) = after else {
         return Outcome::Gone;
     };
     let reached = match action.kind {
-        Kind::Promote => now.huge,
-        Kind::Demote => !now.huge,
+        ActionKind::Promote => now.huge,
+        ActionKind::Demote => !now.huge,
     };
     if reached && !now.raced {
         return Outcome::Done;
@@ -213,8 +237,8 @@ pub fn judge(action: &Action, call: &Call, after: Option<&Observation>) -> Outco
         Some(CallError::Other(errno)) => Outcome::Failed(errno),
         Some(CallError::Refused) if now.shared => Outcome::Shared,
         Some(CallError::Refused) => Outcome::Ineligible(now.can.why.unwrap_or(Why::Refused)),
-        // A call that says it worked, on a region that does not show it: either its pages are shared (Linux skips
-        // those in silence), or someone undid it, or someone held them.
+        // The call succeeded and the region does not show it: its pages are shared (Linux skips those silently), or another actor undid it or
+        // held them.
         None | Some(CallError::Busy) if now.shared => Outcome::Shared,
         None | Some(CallError::Busy) => Outcome::Busy,
     }

@@ -1,25 +1,25 @@
-//! What managing may cost: stall, processor time, memory.
+//! Limits on the cost of managing: stall, processor time, memory.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::action::{Action, Expect, Kind};
-use crate::journal::Deferred;
+use crate::action::{Action, ActionKind, Deferred, Expect};
+use crate::observe::groups::{MemoryGroup, MemoryGroups};
 use crate::observe::{Machine, ProcessId};
 use crate::units::{BasePages, Blocks, Bytes, Share, Time};
 
 /// The limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Budget {
-    /// Share of time for which one managed program may be held up. After a call that took `d` the next one waits `d·(1−b)/b`.
+    /// Maximum share of time that one managed program is stalled. After a call that took `d` the next one waits `d·(1−b)/b`.
     pub stall: Share,
-    /// Share of one processor that managing may use, all in all.
+    /// Maximum share of one processor used for managing, in total.
     pub cpu: Share,
     /// No promotion while less than this share of memory is available.
     pub free_memory: Share,
     /// No promotion while fewer blocks than this are free.
     pub free_blocks: Blocks,
-    /// No promotion and no clearing of accessed bits while tasks waited for memory for more than this share of the last 10 s.
+    /// No promotion and no clearing of accessed bits while some task stalled on memory for more than this share of the last 10 s (PSI).
     pub pressure: Share,
 }
 
@@ -36,12 +36,18 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// Whether memory is under pressure. A kernel that does not say is not.
+    /// Whether a control group that a process is in is under memory pressure.
+    pub fn group_under_pressure(&self, groups: &MemoryGroups, process: ProcessId) -> bool {
+        let over = |group: &MemoryGroup| group.pressure.is_some_and(|pressure| pressure > self.pressure);
+        groups.above(process).any(over)
+    }
+
+    /// Whether memory is under pressure. Without PSI the answer is no.
     pub fn under_pressure(&self, machine: &Machine) -> bool {
         machine.pressure.is_some_and(|pressure| pressure > self.pressure)
     }
 
-    /// How many promotions memory allows now; or why none.
+    /// How many promotions memory allows now; otherwise why none.
     pub fn promotions(&self, machine: &Machine) -> Result<u64, Deferred> {
         if self.under_pressure(machine) {
             return Err(Deferred::Pressure);
@@ -58,7 +64,7 @@ impl Budget {
         }
     }
 
-    /// Memory over the floor.
+    /// Available memory above the floor.
     fn spare(&self, machine: &Machine) -> Bytes {
         let floor = u128::from(machine.total_bytes.0) * u128::from(self.free_memory.as_millionths());
         let floor = u64::try_from(floor.div_ceil(u128::from(Share::FULL.as_millionths()))).unwrap_or(u64::MAX);
@@ -66,79 +72,93 @@ impl Budget {
     }
 }
 
-/// What memory leaves room for until the next scan.
+/// What memory allows until the next scan.
 #[derive(Debug)]
 pub struct MemoryRoom {
+    budget: Budget,
     promotions: Result<u64, Deferred>,
     spare: Bytes,
+    groups: MemoryGroups,
 }
 
 impl MemoryRoom {
     /// The room that the budget leaves on this machine.
-    pub fn new(budget: &Budget, machine: &Machine) -> Self {
+    pub fn new(budget: &Budget, machine: &Machine, groups: MemoryGroups) -> Self {
         Self {
+            budget: *budget,
+            groups,
             promotions: budget.promotions(machine),
             spare: budget.spare(machine),
         }
     }
 
-    /// Takes what the action may need; or says why it has to wait. A demotion needs nothing.
+    /// Takes what the action may need; otherwise says why it is deferred. A demotion needs nothing.
     pub fn take(&mut self, action: &Action) -> Result<(), Deferred> {
-        if action.kind == Kind::Demote {
+        if action.kind == ActionKind::Demote {
             return Ok(());
         }
         let left = match self.promotions {
             Ok(left) => left.checked_sub(1).ok_or(Deferred::FreeBlocks)?,
             Err(why) => return Err(why),
         };
+        // The huge page is charged before the base pages that it replaces are given back: where a group has no room for it, its own memory is
+        // reclaimed first, or its programs are killed.
+        if self.budget.group_under_pressure(&self.groups, action.process) {
+            return Err(Deferred::Pressure);
+        }
+        let room = self.groups.tightest(action.process).and_then(|group| group.room);
+        if room.is_some_and(|room| room < BasePages::REGION.bytes()) {
+            return Err(Deferred::FreeMemory);
+        }
         let populated = match action.expect {
             Expect::Populated(least) => least,
             Expect::Anything | Expect::Zero(_) => BasePages::ZERO,
         };
         let grows = BasePages::REGION.less(populated).bytes().0;
         self.spare = Bytes(self.spare.0.checked_sub(grows).ok_or(Deferred::FreeMemory)?);
+        self.groups.take(action.process, Bytes(grows));
         self.promotions = Ok(left);
         Ok(())
     }
 }
 
-/// How long to pause after holding someone up for this long, so that it was held up for `budget` of the time.
+/// The pause after a stall of `took`, so that the stalled share of time is `budget`.
 pub fn pause_after(took: Duration, budget: Share) -> Duration {
     let share = budget.fraction();
     if share >= 1.0 {
         return Duration::ZERO;
     }
-    // A budget of nothing would mean for ever; a day is as good.
+    // A budget of 0 % would mean for ever; a day will do.
     let day = Duration::from_secs(86_400);
     Duration::try_from_secs_f64(took.as_secs_f64() * (1.0 - share) / share.max(1e-9))
         .map_or(day, |pause| pause.min(day))
 }
 
-/// Spaces the actions on each process by what they took.
+/// Spaces the actions on each process by their duration.
 #[derive(Debug, Default)]
 pub struct Pacing {
     free_from: BTreeMap<ProcessId, Time>,
 }
 
 impl Pacing {
-    /// When this process may be held up again.
+    /// When this process may be stalled again.
     pub fn free_from(&self, process: ProcessId) -> Time {
         self.free_from.get(&process).copied().unwrap_or_default()
     }
 
-    /// Takes note that it was held up until now, for this long; after the pause for what was before, if that is not over.
+    /// Records a stall that ended at `now` and lasted `took`; its pause follows any pause still running.
     pub fn note(&mut self, process: ProcessId, now: Time, took: Duration, budget: Share) {
         let from = now.max(self.free_from(process));
         self.free_from.insert(process, from.after(pause_after(took, budget)));
     }
 
-    /// Forgets processes that are no more.
+    /// Drops processes that are gone.
     pub fn keep(&mut self, alive: impl Fn(ProcessId) -> bool) {
         self.free_from.retain(|process, _| alive(*process));
     }
 }
 
-/// Processor time as a bucket that fills at the budget's rate and holds one interval's worth.
+/// Processor time as a token bucket that fills at the budget's rate and holds one interval's worth.
 #[derive(Debug)]
 pub struct CpuBucket {
     rate: Share,
@@ -149,7 +169,7 @@ pub struct CpuBucket {
 }
 
 impl CpuBucket {
-    /// A bucket for this budget and interval, empty of debt.
+    /// A bucket for this budget and interval, without debt.
     pub fn new(rate: Share, interval: Duration, now: Time, spent: Duration) -> Self {
         Self {
             rate,
@@ -160,7 +180,7 @@ impl CpuBucket {
         }
     }
 
-    /// Takes note of the processor time spent so far in all.
+    /// Records the total processor time spent so far.
     pub fn note(&mut self, now: Time, spent: Duration) {
         let earned = now.since(self.at).mul_f64(self.rate.fraction());
         self.debt = self.debt.saturating_sub(earned) + spent.saturating_sub(self.spent);
@@ -168,7 +188,7 @@ impl CpuBucket {
         self.spent = spent;
     }
 
-    /// When there will be time for more work.
+    /// When there is processor time for more work.
     pub fn free_from(&self) -> Time {
         if self.rate == Share::FULL {
             return self.at;
@@ -229,14 +249,14 @@ mod tests {
         let promote = |populated| Action {
             process: ProcessId { pid: 1, started: 1 },
             region: Region(1),
-            kind: Kind::Promote,
+            kind: ActionKind::Promote,
             reason: Reason::Mapped,
             utilization: None,
             benefit: BasePages(populated),
             expect: Expect::Populated(BasePages(populated)),
         };
         let demote = Action {
-            kind: Kind::Demote,
+            kind: ActionKind::Demote,
             ..promote(0)
         };
         let taken = |over_floor: u64, blocks: u64, populated| {
@@ -247,6 +267,7 @@ mod tests {
                     free_blocks: Blocks(32 + blocks),
                     ..machine()
                 },
+                MemoryGroups::default(),
             );
             let mut n = 0;
             let why = loop {
@@ -265,6 +286,54 @@ mod tests {
     }
 
     #[test]
+    fn promotions_stay_within_the_room_of_every_group_that_a_process_is_in() {
+        let (a, b) = (ProcessId { pid: 1, started: 1 }, ProcessId { pid: 2, started: 1 });
+        let promote = |process, populated| Action {
+            process,
+            region: Region(1),
+            kind: ActionKind::Promote,
+            reason: Reason::Mapped,
+            utilization: None,
+            benefit: BasePages(populated),
+            expect: Expect::Populated(BasePages(populated)),
+        };
+        let group = |id, parent, mib: Option<u64>, pressure| MemoryGroup {
+            id,
+            parent,
+            room: mib.map(Bytes::mib),
+            pressure,
+        };
+        let room = |pressure| {
+            let mut groups = MemoryGroups::default();
+            let whole = groups.add(group(1, None, Some(7), None));
+            let of_a = groups.add(group(2, Some(whole), None, None));
+            let of_b = groups.add(group(3, Some(whole), Some(100), pressure));
+            groups.assign(a, of_a);
+            groups.assign(b, of_b);
+            assert_eq!(groups.tightest(b).unwrap().id, 1);
+            MemoryRoom::new(&Budget::default(), &machine(), groups)
+        };
+        let mut tight = room(None);
+        // Each from one page to 512; the room is their parents'.
+        assert_eq!(tight.take(&promote(a, 1)), Ok(()));
+        assert_eq!(tight.take(&promote(b, 1)), Ok(()));
+        assert_eq!(tight.take(&promote(a, 1)), Ok(()));
+        assert_eq!(tight.take(&promote(b, 1)), Err(Deferred::FreeMemory));
+        assert_eq!(
+            tight.take(&promote(a, 512)),
+            Err(Deferred::FreeMemory),
+            "charged before it replaces anything"
+        );
+        let mut pressed = room(Some(Share::percent(50)));
+        assert_eq!(pressed.take(&promote(b, 512)), Err(Deferred::Pressure));
+        assert_eq!(
+            pressed.take(&promote(a, 512)),
+            Ok(()),
+            "its own group is not under pressure"
+        );
+    }
+
+    #[test]
     fn processor_time_over_an_intervals_worth_waits_until_it_is_earned() {
         let interval = Duration::from_secs(5);
         let mut bucket = CpuBucket::new(Share::percent(10), interval, Time(0), Duration::ZERO);
@@ -277,7 +346,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Whatever the calls take, the share of time held up stays within the budget.
+        /// Whatever the calls take, the stalled share of time stays within the budget.
         #[test]
         fn pacing_keeps_the_stall_share(took_us in proptest::collection::vec(1u64..50_000, 1..200), percent in 1u32..=100) {
             let budget = Share::percent(percent);

@@ -5,38 +5,40 @@
 //!   Host       Policy     Budget     Host     Host       one line per event
 //! ```
 //!
-//! Once per interval everything is looked at and decided anew. What was decided is then carried out one region at a time,
-//! best benefit per cost first, spaced so that the budgets hold, until the next scan is due; what is left over by then is
-//! dropped, because the next scan decides on what is true by then.
+//! Once per interval the loop observes everything and decides anew. It then carries the decisions out one region at a time, best benefit per
+//! cost first, spaced so that the budgets hold, until the next scan is due. What is left over by then is dropped: the next scan decides
+//! on the state of that moment.
 
-mod queue;
-mod say;
-mod stock;
+mod act;
+mod admit;
+mod compaction;
+mod events;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::action::{Action, Kind};
-use crate::ageing::Ageing;
+use crate::action::ActionKind;
+use crate::ageing::turns::Ageing;
 use crate::backoff::BackOff;
 use crate::budget::{pause_after, Budget, CpuBucket, Pacing};
+use crate::compaction::target::FreeBlockTarget;
 use crate::host::{Host, Wake, Wants};
 use crate::journal::{Event, Line};
-use crate::observe::{ProcessId, Snapshot};
+use crate::observe::groups::MemoryGroups;
+use crate::observe::{ProcessId, ProcessView, Snapshot};
 use crate::policy::{Decision, Policy};
-use crate::stock::Stock;
 use crate::units::{Blocks, Bytes, Time};
 
-/// How to manage.
+/// Settings of the loop.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     /// Time between scans.
     pub interval: Duration,
-    /// What it may cost.
+    /// Limits on stall, processor time and memory.
     pub budget: Budget,
-    /// Decide and journal, act on nothing; accessed bits are not cleared either.
+    /// Log decisions only: no actions, no clearing of accessed bits.
     pub dry_run: bool,
-    /// Journal also what was seen and every decision, so that the decisions can be replayed.
+    /// Also journal every observation and decision, so that the decisions can be replayed.
     pub full_journal: bool,
 }
 
@@ -51,72 +53,77 @@ impl Default for Settings {
     }
 }
 
-/// Where things stand, for a status line.
+/// The state of the loop, for a status line. Counts and sums are since the start.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Status {
     /// Processes managed.
     pub processes: usize,
+    /// Managed processes that the last scan could not read; the reason is reported once per process and kind of error.
+    pub unscanned: u64,
     /// Regions with anything mapped.
     pub regions: u64,
-    /// Those that are huge.
+    /// Those mapped by a huge page.
     pub huge: u64,
-    /// Candidates of the policy.
+    /// Candidates of the policy at the last scan.
     pub candidates: u64,
-    /// Zero-filled memory seen in huge pages at the last scan.
+    /// Zero-filled memory found in huge pages at the last scan.
     pub waste: Bytes,
     /// Scans made.
     pub scans: u64,
-    /// Time that the last scan took.
+    /// Duration of the last scan.
     pub scan_took: Duration,
     /// Promotions done.
     pub promoted: u64,
     /// Demotions done.
     pub demoted: u64,
-    /// Actions that did not come to be.
+    /// Actions that were tried and not done.
     pub failed: u64,
-    /// Decisions that wait.
+    /// Decisions deferred at the last scan.
     pub waiting: u64,
-    /// Memory given back.
+    /// Memory given back to the system.
     pub returned: Bytes,
-    /// Time for which programs may have been held up.
+    /// Time for which programs may have been stalled, summed over processes.
     pub stall: Duration,
-    /// Processor time that managing took.
+    /// Processor time spent on managing.
     pub cpu: Duration,
     /// Time since the start.
     pub elapsed: Duration,
-    /// Free blocks as of the last look; none without a stock.
-    pub stock: Option<Blocks>,
-    /// Compactions made for the stock.
+    /// Free blocks as of the last look; none without a free-block target.
+    pub free_blocks: Option<Blocks>,
+    /// Compactions ordered for the free-block target.
     pub compactions: u64,
-    /// Free blocks that they gained.
+    /// Free blocks gained by them.
     pub made: Blocks,
-    /// Processor time that they took; part of `cpu`.
+    /// Processor time spent on them; part of `cpu`.
     pub compaction_cpu: Duration,
-    /// Of blocks that were chosen for it, how many came to what.
+    /// Outcomes of the blocks selected for evacuation, by the actuator's word.
     pub chosen: BTreeMap<&'static str, u64>,
 }
 
-/// Who is told what happens.
+/// Receives what happens.
 pub trait Observer {
     /// An event, as it happens.
     fn event(&mut self, line: &Line);
-    /// Where things stand: after each scan and each action.
+    /// The state of the loop: after each scan and each action.
     fn status(&mut self, _status: &Status) {}
 }
 
-/// Part of the processor budget that looking at contents may take.
+/// Divisor: the part of the processor budget that reading contents may take.
 const CONTENTS_PART: u32 = 2;
-/// Part of the processor budget that scanning may take; where scans cost more, they are made less often.
+/// Divisor: the part of the processor budget that scanning may take; where scans cost more, they become less frequent.
 const SCAN_PART: u32 = 2;
 
-/// Intervals' worth of promotions that may wait while accessed bits are still cleared for more of them: as long as a region needs to qualify
-/// for MEGA.
+/// Intervals' worth of promotions that may be open while accessed bits are still cleared for more of them: as many as a region needs to
+/// qualify for MEGA.
 const BACKLOG: u32 = 5;
 
-/// How the loop's own notice begins, which says that scans are dear; all others are the host's.
+/// Maximum number of intervals between two scans, whatever they cost.
+const STRETCH_MAX: u32 = 12;
+
+/// How the loop's own notice begins, which says that scans are expensive; all other notices are the host's.
 pub(crate) const STRETCHED: &str = "a scan with its clearing of accessed bits takes";
 
-/// The loop: a policy, a host, and what has to be remembered between scans.
+/// The loop: a policy, a host, and the state between scans.
 pub struct Control<'a, H> {
     host: &'a mut H,
     policy: &'a mut dyn Policy,
@@ -129,13 +136,15 @@ pub struct Control<'a, H> {
     started: Time,
     status: Status,
     stretched: bool,
-    stock: Option<Stock>,
-    /// Moving averages of what an action takes.
-    costs: BTreeMap<Kind, Duration>,
+    target: Option<FreeBlockTarget>,
+    /// The control groups of the managed processes, as of the last scan.
+    groups: MemoryGroups,
+    /// Moving averages of the duration of an action.
+    costs: BTreeMap<ActionKind, Duration>,
 }
 
 impl<'a, H: Host> Control<'a, H> {
-    /// A loop that has done nothing yet.
+    /// A loop that has not run yet.
     pub fn new(
         host: &'a mut H,
         policy: &'a mut dyn Policy,
@@ -151,11 +160,12 @@ impl<'a, H: Host> Control<'a, H> {
             started: now,
             status: Status::default(),
             stretched: false,
-            stock: None,
-            // Measured on a quiet machine (FACTS); replaced by what is measured here.
+            target: None,
+            groups: MemoryGroups::default(),
+            // Measured on a quiet machine (docs/linux.md); replaced by what is measured here.
             costs: BTreeMap::from([
-                (Kind::Promote, Duration::from_micros(430)),
-                (Kind::Demote, Duration::from_micros(350)),
+                (ActionKind::Promote, Duration::from_micros(430)),
+                (ActionKind::Demote, Duration::from_micros(350)),
             ]),
             host,
             policy,
@@ -164,18 +174,18 @@ impl<'a, H: Host> Control<'a, H> {
         }
     }
 
-    /// Keeps this stock of free blocks as well.
-    pub fn with_stock(mut self, stock: Option<Stock>) -> Self {
-        self.stock = stock;
+    /// Also compacts for this free-block target.
+    pub fn with_free_block_target(mut self, target: Option<FreeBlockTarget>) -> Self {
+        self.target = target;
         self
     }
 
-    /// Manages until the host says that it is over.
+    /// Manages until the host stops it.
     pub fn run(mut self) -> Status {
         self.say_start();
         loop {
             let tick = self.host.now();
-            let snapshot = self.observe();
+            let Some(snapshot) = self.observe() else { break };
             let decision = self.policy.decide(&snapshot);
             self.status.candidates = decision.candidates as u64;
             let decided = self.host.now();
@@ -191,8 +201,8 @@ impl<'a, H: Host> Control<'a, H> {
             self.say_at(decided, scanned);
             self.age(&snapshot, &decision);
             let next = self.next_scan(tick);
-            // Ahead of promotions: what is short now is made while they are carried out.
-            self.keep_stock(&snapshot.machine, &decision);
+            // Before promotions: compaction then runs while they are carried out.
+            self.keep_free_blocks(&snapshot.machine, &decision);
             let room = self.room_in(next.since(decided));
             let queues = self.admit(&snapshot, decision, room);
             self.tell_status();
@@ -205,7 +215,7 @@ impl<'a, H: Host> Control<'a, H> {
         self.status
     }
 
-    /// Brings the processor budget up to date; returns the moment.
+    /// Brings the processor budget up to date; returns the time.
     fn account(&mut self) -> Time {
         let (now, spent) = (self.host.now(), self.host.cpu_time());
         self.cpu.note(now, spent);
@@ -214,7 +224,8 @@ impl<'a, H: Host> Control<'a, H> {
         now
     }
 
-    fn observe(&mut self) -> Snapshot {
+    /// What there is now; `None` when it is time to stop: such a look may be incomplete, so nothing is decided on it.
+    fn observe(&mut self) -> Option<Snapshot> {
         self.account();
         let needs = self.policy.needs();
         let wants = Wants {
@@ -223,7 +234,12 @@ impl<'a, H: Host> Control<'a, H> {
             contents_cpu: self.settings.interval.mul_f64(self.settings.budget.cpu.fraction()) / CONTENTS_PART,
         };
         let mut snapshot = self.host.observe(&wants);
-        // Page tables are read without a lock: what cannot be is left out rather than believed.
+        self.status.unscanned = self.host.unscanned();
+        self.groups = self.host.memory_groups();
+        if self.host.is_stopped() {
+            return None;
+        }
+        // Page tables are read without a lock: inconsistent observations are dropped.
         for process in &mut snapshot.processes {
             process.regions.retain_mut(|seen| {
                 if seen.raced && !seen.is_sane() {
@@ -238,15 +254,18 @@ impl<'a, H: Host> Control<'a, H> {
         self.pacing.keep(|id| alive.contains(&id));
         self.ageing.keep(|id| alive.contains(&id));
         self.journal_snapshot(&snapshot);
-        snapshot
+        Some(snapshot)
     }
 
-    /// When the next scan is due: after the interval, or later where looking and clearing accessed bits (which costs thirty times as
-    /// much per base page) would take more than their part of the budget.
+    /// When the next scan is due: after the interval, or later where scanning and clearing accessed bits (which costs thirty times as much per
+    /// base page) would exceed their part of the budget; but never later than [`STRETCH_MAX`] intervals, so that a user who starts thousands
+    /// of processes cannot stop scanning for minutes.
     fn next_scan(&mut self, tick: Time) -> Time {
         let cpu = self.host.cpu_time().saturating_sub(self.status.cpu);
         let share = self.settings.budget.cpu.fraction() / f64::from(SCAN_PART);
-        let least = Duration::try_from_secs_f64(cpu.as_secs_f64() / share.max(1e-6)).unwrap_or(self.settings.interval);
+        let longest = self.settings.interval.saturating_mul(STRETCH_MAX);
+        let least = Duration::try_from_secs_f64(cpu.as_secs_f64() / share.max(1e-6)).unwrap_or(longest);
+        let least = least.min(longest);
         if least > self.settings.interval.mul_f64(1.5) && !self.stretched {
             self.stretched = true;
             let text = format!(
@@ -261,19 +280,25 @@ impl<'a, H: Host> Control<'a, H> {
     }
 
     fn age(&mut self, snapshot: &Snapshot, decision: &Decision) {
-        // Cleared bits make pages look cold to reclaim: not while reclaim is at work.
+        // Cleared bits make pages look cold to reclaim: do not clear them while reclaim is at work.
         let under_pressure = self.settings.budget.under_pressure(&snapshot.machine);
         if self.settings.dry_run || under_pressure || !self.policy.needs().utilization {
             return;
         }
+        let processes: BTreeMap<ProcessId, &ProcessView> = snapshot.processes.iter().map(|p| (p.id, p)).collect();
+        let open = self.open_promotions(decision);
         for (id, asked) in &decision.age {
-            let Some(process) = snapshot.processes.iter().find(|process| process.id == *id) else {
-                continue;
-            };
-            if asked.is_empty() {
+            let Some(process) = processes.get(id) else { continue };
+            // MADV_COLD moves pages to where reclaim looks first: not while a group reclaims.
+            let reclaims = self.settings.budget.group_under_pressure(&self.groups, *id)
+                || self.groups.above(*id).any(|group| group.room == Some(Bytes(0)));
+            if asked.is_empty() || reclaims {
                 continue;
             }
-            let is_behind = self.is_behind(*id, decision);
+            if self.host.is_stopped() {
+                return;
+            }
+            let is_behind = self.is_behind(*id, open.get(id).copied().unwrap_or(0));
             let chosen = self.ageing.choose(process, asked, is_behind);
             let aged = self.host.age(*id, &chosen.regions);
             let now = self.host.now();
@@ -295,15 +320,24 @@ impl<'a, H: Host> Control<'a, H> {
         }
     }
 
-    /// Whether what was and is to be done with a process takes the next [`BACKLOG`] intervals, as far as stall goes: then there is no sense
-    /// in looking for more to do.
-    fn is_behind(&self, process: ProcessId, decision: &Decision) -> bool {
+    /// Number of promotions by process that are not backing off.
+    fn open_promotions(&self, decision: &Decision) -> BTreeMap<ProcessId, u32> {
         let now = self.host.now();
-        let promotes = |action: &&Action| action.process == process && action.kind == Kind::Promote;
-        let open = decision.actions.iter().filter(promotes);
-        let open = open.filter(|action| self.back_off.holds(action, now).is_none()).count();
-        let cost = self.costs.get(&Kind::Promote).copied().unwrap_or_default();
-        let work = cost.saturating_mul(u32::try_from(open).unwrap_or(u32::MAX));
+        let mut open: BTreeMap<ProcessId, u32> = BTreeMap::new();
+        for action in &decision.actions {
+            if action.kind == ActionKind::Promote && self.back_off.holds(action, now).is_none() {
+                *open.entry(action.process).or_default() += 1;
+            }
+        }
+        open
+    }
+
+    /// Whether the `open` promotions of a process, with the actions already done, fill the stall budget of the next [`BACKLOG`] intervals:
+    /// then there is no point in looking for more.
+    fn is_behind(&self, process: ProcessId, open: u32) -> bool {
+        let now = self.host.now();
+        let cost = self.costs.get(&ActionKind::Promote).copied().unwrap_or_default();
+        let work = cost.saturating_mul(open);
         let from = now.max(self.pacing.free_from(process));
         from.after(work + pause_after(work, self.settings.budget.stall)) > now.after(self.settings.interval * BACKLOG)
     }

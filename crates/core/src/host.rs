@@ -1,21 +1,22 @@
-//! The seam between what is decided and where: a live machine or the simulator.
+//! The seam between deciding and acting: a live machine, the simulator or a recording.
 
 use std::time::Duration;
 
 use crate::action::{Action, Call};
-use crate::block::Zone;
+use crate::compaction::block::Zone;
+use crate::compaction::target::{Compacted, Order};
+use crate::observe::groups::MemoryGroups;
 use crate::observe::{Observation, ProcessId, Region, Snapshot};
-use crate::stock::{Compacted, Order};
 use crate::units::{Blocks, Time};
 
-/// What a policy wants to have looked at.
+/// What a policy needs to be observed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wants {
-    /// Accessed bits that tell about one interval.
+    /// Accessed bits that cover exactly one interval.
     pub utilization: bool,
     /// Zero-filled base pages inside huge pages.
     pub contents: bool,
-    /// Processor time that may go into looking at contents at this scan.
+    /// Processor time available for reading contents at this scan.
     pub contents_cpu: Duration,
 }
 
@@ -24,55 +25,55 @@ pub struct Wants {
 pub enum Look {
     /// Page tables and sharing.
     Tables,
-    /// The contents of a huge page too.
+    /// Also the contents of a huge page.
     Contents,
 }
 
-/// What ageing did.
+/// The result of clearing accessed bits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Aged {
+pub struct AgeingReport {
     /// Regions whose accessed bits were cleared, or were clear.
     pub regions: usize,
-    /// Regions for which the host said no.
+    /// Regions that the host refused to clear.
     pub refused: usize,
-    /// Time in calls during which the program's mmap and munmap may have waited.
+    /// Duration of the calls; the program's mmap and munmap may have waited for them.
     pub took: Duration,
 }
 
-/// Something that happened on the host.
+/// An event on the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HostEvent {
-    /// A process is managed from now on.
+    /// A process is managed from now on; its command.
     Found(ProcessId, String),
-    /// A process is no more.
+    /// A process is gone.
     Gone(ProcessId),
-    /// A process could not be managed, and why.
+    /// A process (PID) cannot be managed, and why.
     Refused(u32, String),
-    /// Something that people should know; said once.
+    /// A notice for the user; reported once.
     Notice(String),
-    /// A compaction is over.
+    /// A compaction ended.
     Compacted(Compacted),
 }
 
 /// Why a wait ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wake {
-    /// The time came.
+    /// The time has come.
     Time,
-    /// It is over: asked to stop, or nothing is left to manage.
+    /// Stop: asked to, or nothing is left to manage.
     Stop,
 }
 
-/// Free memory by zone, and who asked for blocks: what planners of compaction decide on.
+/// Free memory by zone, and the demand for blocks: what compaction planners decide on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Contiguity {
     /// The zones with memory.
     pub zones: Vec<Zone>,
-    /// Faults of the whole machine that wanted a huge page since some beginning, whether they got one or not.
+    /// Faults of the whole machine that wanted a huge page, counted from any origin, whether they got one or not.
     pub huge_faults: u64,
 }
 
-/// A machine, live or simulated. Everything that the control loop knows and does goes through here.
+/// A machine. Everything that the control loop learns and does goes through here.
 pub trait Host {
     /// The time now.
     fn now(&self) -> Time;
@@ -80,42 +81,63 @@ pub trait Host {
     /// Processor time that managing has cost so far.
     fn cpu_time(&self) -> Duration;
 
-    /// What it costs a program to touch a base page again whose accessed bit was cleared; nothing where that is free.
+    /// What it costs a program to touch a base page again after its accessed bit was cleared; zero where that is free.
     fn touch_cost(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// Looks at everything that is managed.
+    /// Observes all managed processes and the machine.
     fn observe(&mut self, wants: &Wants) -> Snapshot;
 
-    /// Clears the accessed bits of these regions (by rising address), so that the next scan tells what was used in between.
-    fn age(&mut self, process: ProcessId, regions: &[Region]) -> Aged;
+    /// Clears the accessed bits of these regions (by rising address), so that the next scan shows what was used in between.
+    fn age(&mut self, process: ProcessId, regions: &[Region]) -> AgeingReport;
 
-    /// Looks at one region, now; none when the process or the mapping is gone.
+    /// Looks at one region now; none if the process or the mapping is gone.
     fn look(&mut self, process: ProcessId, region: Region, how: Look) -> Option<Observation>;
 
-    /// Does it. Says what the call said, which is not yet what happened.
+    /// Issues the action; returns the call's status, not the verified outcome.
     fn act(&mut self, action: &Action) -> Call;
 
-    /// Free memory now, zone by zone; none where nobody can say.
+    /// Free memory now, by zone; none if unknown.
     fn contiguity(&mut self) -> Option<Contiguity> {
         None
     }
 
-    /// Free blocks now; none where nobody can say.
+    /// Free blocks now; none if unknown.
     fn free_blocks(&mut self) -> Option<Blocks> {
         None
     }
 
-    /// Begins to make free blocks, beside everything else. What comes of it is told by [`HostEvent::Compacted`]. False: it cannot, because
-    /// the last one is still under way or there is no way to do it here.
+    /// Starts a compaction in the background; its result arrives as [`HostEvent::Compacted`]. False: not possible, because the last one is
+    /// still running or the host has no way to compact.
     fn compact(&mut self, _order: &Order) -> bool {
         false
     }
 
-    /// Waits for this moment.
+    /// The memory control groups of the managed processes, as of the last observation; none where nothing limits them.
+    fn memory_groups(&mut self) -> MemoryGroups {
+        MemoryGroups::default()
+    }
+
+    /// Free blocks now on the NUMA node that a promotion of this region would take one from; `None` where there is one node only, or the
+    /// host cannot say.
+    fn free_blocks_near(&mut self, _process: ProcessId, _region: Region) -> Option<Blocks> {
+        None
+    }
+
+    /// Whether managing must stop now. Asked after an observation, which may have ended early for this reason.
+    fn is_stopped(&mut self) -> bool {
+        false
+    }
+
+    /// Managed processes that the last observation could not scan.
+    fn unscanned(&self) -> u64 {
+        0
+    }
+
+    /// Waits until this moment.
     fn wait(&mut self, until: Time) -> Wake;
 
-    /// What happened since the last time that this was asked.
+    /// Events since the last call.
     fn events(&mut self) -> Vec<HostEvent>;
 }

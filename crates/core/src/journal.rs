@@ -1,8 +1,8 @@
 //! The journal: one line per event, for people, for machines and for replay. docs/journal.md has the grammar.
 //!
-//! A line is `TIME EVENT key=value …`: time in seconds since the manager started, the event's word, and the event's fields in the
-//! order of their definition here. With `--json` the same fields are one JSON object a line. Both come from the one definition
-//! below, so they cannot drift apart.
+//! A line is `TIME EVENT key=value …`: time in seconds since the manager started, the event's word, and the event's fields in the order of
+//! their definition here. With `--json` the same fields are one JSON object per line. Both forms come from this one definition, so they
+//! cannot diverge.
 
 mod line;
 mod seen;
@@ -11,13 +11,13 @@ pub(crate) use seen::SEEN_MAX;
 pub use seen::{see, seen};
 use serde::{Deserialize, Serialize};
 
-use crate::action::{Action, Kind, Outcome, Reason};
+use crate::action::{Action, ActionKind, Deferred, Outcome, Reason};
 use crate::budget::Budget;
+use crate::compaction::target::Ended;
 use crate::observe::{Region, Why};
-use crate::stock::Ended;
 use crate::units::Time;
 
-/// Version of the grammar; raised when a field changes its meaning or goes away.
+/// Version of the grammar; raised when a field changes its meaning or is removed.
 pub const SCHEMA: u32 = 1;
 
 /// One event.
@@ -36,36 +36,36 @@ pub enum Event {
         params: String,
         /// Time between scans.
         interval_ns: u64,
-        /// Share of time for which a program may be held up, in millionths.
+        /// Maximum share of time that a program is stalled, in millionths.
         stall_budget_ppm: u32,
-        /// Share of one processor that managing may use, in millionths.
+        /// Maximum share of one processor used for managing, in millionths.
         cpu_budget_ppm: u32,
-        /// Share of memory under which nothing is promoted, in millionths.
+        /// Share of available memory below which nothing is promoted, in millionths.
         #[serde(default = "default_free_memory")]
         free_memory_ppm: u32,
-        /// Free blocks under which nothing is promoted.
+        /// Free blocks below which nothing is promoted.
         #[serde(default = "default_free_blocks")]
         free_blocks: u64,
-        /// Memory pressure over which nothing is promoted or cleared, in millionths.
+        /// Memory pressure above which nothing is promoted and no accessed bit is cleared, in millionths.
         #[serde(default = "default_pressure")]
         pressure_ppm: u32,
-        /// Nothing is acted on.
+        /// Decisions are only logged.
         dry_run: bool,
-        /// Planner of the stock of free blocks, with its parameters that differ from the default.
+        /// Compaction planner of the free-block target, with its parameters that differ from the default.
         compact: Option<String>,
-        /// What a base page costs that is touched again after its accessed bit was cleared; none: taken for nothing.
+        /// What it costs to touch a base page again after its accessed bit was cleared; none: taken as zero.
         touch_ns: Option<u64>,
     },
     /// A process is managed from now on.
     Found {
         /// PID.
         pid: u32,
-        /// Start time in the host's ticks: with the PID it names the process for good.
+        /// Start time in the host's ticks: with the PID it identifies the process.
         started: u64,
         /// Its command.
         name: String,
     },
-    /// A process is no more.
+    /// A process is gone.
     Gone {
         /// PID.
         pid: u32,
@@ -74,19 +74,19 @@ pub enum Event {
     Refused {
         /// PID.
         pid: u32,
-        /// Why not.
+        /// The reason.
         why: String,
     },
-    /// Something that people should know.
+    /// A notice for the user.
     Notice {
-        /// What.
+        /// The notice.
         text: String,
     },
     /// The machine at a scan (full journal only).
     Machine {
-        /// When it was seen, in nanoseconds since the manager started: what the policy was told.
+        /// When it was observed, in nanoseconds since the manager started: the time that the policy was given.
         seen_ns: u64,
-        /// Memory to be had without swapping.
+        /// Memory available without swapping.
         available_bytes: u64,
         /// All memory.
         total_bytes: u64,
@@ -95,26 +95,25 @@ pub enum Event {
         /// Memory pressure (PSI, some, 10 s), in millionths.
         pressure_ppm: Option<u32>,
     },
-    /// What was seen of a run of neighbouring regions that look alike (full journal only).
+    /// The observation of a run of neighbouring regions that look the same (full journal only).
     See {
         /// PID.
         pid: u32,
         /// Start time in the host's ticks.
         started: u64,
-        /// The first of them.
+        /// The first region.
         region: Region,
-        /// How many.
+        /// Number of regions.
         count: u64,
-        /// Base pages mapped, in each.
+        /// Base pages mapped, in each region.
         mapped_pages: u32,
-        /// Base pages accessed.
+        /// Base pages accessed, in each region.
         accessed_pages: u32,
-        /// Base pages written.
+        /// Base pages written, in each region.
         dirty_pages: u32,
-        /// Base pages that hold only zeroes, if known.
+        /// Base pages known to be all zeroes, in each region.
         zero_pages: Option<u32>,
-        /// Of `huge shared raced aged promote demote age`, those that hold, joined by `+`; `-` for none. The last three
-        /// say what can be done.
+        /// Those of `huge shared raced aged promote demote age` that hold, joined by `+`; `-` for none. The last three say what can be done.
         flags: String,
         /// Why something cannot be done.
         why: Option<Why>,
@@ -127,120 +126,120 @@ pub enum Event {
         regions: u64,
         /// Those that are huge.
         huge: u64,
-        /// Base pages mapped, huge pages counted with all of theirs.
+        /// Base pages mapped; a huge page counts as 512.
         mapped_pages: u64,
-        /// Base pages accessed since the last clearing.
+        /// Base pages accessed since their bits were last cleared.
         accessed_pages: u64,
-        /// Zero-filled base pages seen inside huge pages.
+        /// Zero-filled base pages found inside huge pages.
         waste_pages: u64,
-        /// Huge pages whose contents were looked at so far.
+        /// Huge pages whose contents have been read.
         inspected: u64,
     },
-    /// The end of a scan of everything, with its cost.
+    /// The end of a scan of all processes, with its cost.
     Scanned {
         /// Processes.
         processes: u64,
         /// Candidates of the policy.
         candidates: u64,
-        /// Time it took.
+        /// Duration.
         took_ns: u64,
-        /// Processor time it took.
+        /// Processor time.
         cpu_ns: u64,
     },
     /// Accessed bits were cleared.
     Age {
         /// PID.
         pid: u32,
-        /// Regions cleared, or clear already.
+        /// Regions whose bits were cleared, or were clear.
         regions: u64,
-        /// Regions where the kernel said no.
+        /// Regions that the kernel refused to clear.
         refused: u64,
         /// Regions that wait for their turn.
         #[serde(default)]
         later: u64,
-        /// For how long the program is held up, if it uses again what it used.
+        /// Expected stall of the program, if it uses again what it used.
         #[serde(default)]
         stall_ns: u64,
-        /// Time in the calls.
+        /// Duration of the calls.
         took_ns: u64,
     },
-    /// Free blocks are short of what the planner of the stock wants.
+    /// Fewer blocks are free than the compaction planner wants.
     Stock {
-        /// Blocks that were asked for since the last pass.
+        /// Demand: blocks asked for since the last pass.
         asked_blocks: u64,
-        /// Blocks that are free.
+        /// Free blocks.
         free_blocks: u64,
-        /// Blocks to make.
+        /// Blocks to make free.
         wanted_blocks: u64,
-        /// Why they are not ordered now.
+        /// Why no compaction is ordered now.
         why: Option<Deferred>,
     },
-    /// What came of making blocks.
+    /// The result of a compaction.
     Compacted {
-        /// How.
+        /// The actuator's name.
         way: String,
         /// Blocks ordered.
         asked_blocks: u64,
-        /// Blocks that were free.
+        /// Free blocks before.
         before_blocks: u64,
-        /// Blocks that are free.
+        /// Free blocks after.
         after_blocks: u64,
-        /// Memory that went onto the processors' own free lists meanwhile, in blocks.
+        /// Memory that went onto per-CPU free lists meanwhile, in blocks.
         on_lists_blocks: u64,
         /// Why it ended.
         ended: Ended,
-        /// Base pages moved meanwhile, by whomever.
+        /// Base pages migrated meanwhile, by anyone.
         moved_pages: u64,
-        /// Time it took, beside the loop.
+        /// Its duration; it ran in the background.
         took_ns: u64,
         /// Processor time it took, the kernel's compaction thread included.
         cpu_ns: u64,
-        /// Of chosen blocks, how many came to what, as `word:count,…`; none where the kernel chose.
+        /// Outcomes of the selected blocks, as `word:count,…`; none where the kernel selected them.
         outcomes: Option<String>,
-        /// Of them that are said to have become free, how many were seen so.
+        /// Of those reported as freed, how many were found free.
         seen_free_blocks: Option<u64>,
     },
-    /// An action was decided and taken into the budget; in a full journal and in a dry run, also one that waits.
+    /// A decision that was admitted; in a full journal and in a dry run, also a deferred one.
     Decide {
         /// PID.
         pid: u32,
         /// Region.
         region: Region,
         /// Action.
-        action: Kind,
+        action: ActionKind,
         /// Reason.
         reason: Reason,
-        /// Utilization that it rests on, in millionths.
+        /// Utilization that it is based on, in millionths.
         utilization_ppm: Option<u32>,
-        /// Expected benefit.
+        /// Expected benefit in base pages.
         benefit_pages: u32,
     },
-    /// Decisions that wait, and are taken anew at the next scan.
+    /// Deferred decisions. The next scan decides anew.
     Defer {
         /// PID.
         pid: u32,
         /// Action.
-        action: Kind,
-        /// What they wait for.
+        action: ActionKind,
+        /// Why they are deferred.
         why: Deferred,
-        /// How many regions.
+        /// Number of regions.
         regions: u64,
     },
-    /// What became of an action.
+    /// The outcome of an action.
     Outcome {
         /// PID.
         pid: u32,
         /// Region.
         region: Region,
         /// Action.
-        action: Kind,
+        action: ActionKind,
         /// Outcome, by the look afterwards.
         outcome: Outcome,
-        /// Time in the call.
+        /// Duration of the call.
         took_ns: u64,
         /// Base pages given back.
         returned_pages: u32,
-        /// Processor time that managing has taken so far.
+        /// Processor time spent on managing so far.
         #[serde(default)]
         cpu_ns: u64,
     },
@@ -252,13 +251,13 @@ pub enum Event {
         promoted: u64,
         /// Demotions done.
         demoted: u64,
-        /// Actions that did not come to be.
+        /// Actions that were tried and not done.
         failed: u64,
         /// Memory given back.
         returned_bytes: u64,
-        /// Time for which programs may have been held up.
+        /// Time for which programs may have been stalled.
         stall_ns: u64,
-        /// Processor time that managing took.
+        /// Processor time spent on managing.
         cpu_ns: u64,
     },
 }
@@ -275,30 +274,6 @@ fn default_pressure() -> u32 {
     Budget::default().pressure.as_millionths()
 }
 
-/// Why a decision waits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Deferred {
-    /// The stall or the processor budget of this interval is used up.
-    Budget,
-    /// It failed not long ago.
-    BackOff,
-    /// It was demoted, and came back.
-    Flapping,
-    /// Free memory is below its floor.
-    FreeMemory,
-    /// Free blocks are below their floor.
-    FreeBlocks,
-    /// Tasks wait for memory.
-    Pressure,
-    /// A promotion in the same process found no memory during this scan.
-    NoMemory,
-    /// Nothing is acted on.
-    DryRun,
-    /// The last compaction is still under way.
-    Busy,
-}
-
 /// The `decide` event of this action.
 pub fn decide(action: &Action) -> Event {
     Event::Decide {
@@ -311,16 +286,16 @@ pub fn decide(action: &Action) -> Event {
     }
 }
 
-/// An event and when it was.
+/// An event and its time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
-    /// When.
+    /// Time since the manager started.
     pub at: Time,
-    /// What.
+    /// The event.
     pub event: Event,
 }
 
-/// Why a line is not one of the journal's.
+/// Why a text is not a line of the journal.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("journal line: {0}")]
 pub struct JournalError(String);
@@ -375,7 +350,7 @@ mod tests {
             Event::Found {
                 pid: 1,
                 started: 2,
-                name: "a \"b\" c=d \n é".into(),
+                name: "a \"b\" c=d \n é \u{9b}31m \u{202e}x".into(),
             },
             Event::Gone { pid: 1 },
             Event::Refused {
@@ -388,7 +363,7 @@ mod tests {
             Event::Outcome {
                 pid: 1,
                 region: Region(7),
-                action: Kind::Demote,
+                action: ActionKind::Demote,
                 outcome: Outcome::Ineligible(Why::Mlocked),
                 took_ns: 5,
                 returned_pages: 0,
@@ -397,14 +372,14 @@ mod tests {
             Event::Decide {
                 pid: 1,
                 region: Region(7),
-                action: Kind::Promote,
+                action: ActionKind::Promote,
                 reason: Reason::Utilized,
                 utilization_ppm: None,
                 benefit_pages: 512,
             },
             Event::Defer {
                 pid: 1,
-                action: Kind::Promote,
+                action: ActionKind::Promote,
                 why: Deferred::FreeBlocks,
                 regions: 3,
             },
@@ -431,7 +406,7 @@ mod tests {
             event: Event::Outcome {
                 pid: 41,
                 region: Region::at(0x7f00_0020_0000),
-                action: Kind::Promote,
+                action: ActionKind::Promote,
                 outcome: Outcome::Failed(5),
                 took_ns: 430_000,
                 returned_pages: 0,

@@ -1,35 +1,39 @@
 //! What MEGA decides, and the loop that carries it out over a [`Host`](host::Host): the live machine or the simulator.
 //!
-//! No input or output happens here, and there is no clock: the host has both. The layers, from what is seen to what is
-//! written down:
+//! Nothing here does input or output or reads a clock: the host has both. The modules, from units to replay; each uses only those above it
+//! (`crates/sim/tests/layers.rs` checks that):
 //!
 //! | module | subject |
 //! | --- | --- |
 //! | [`units`] | pages, blocks, bytes, shares and times as types |
-//! | [`observe`] | what a host sees |
-//! | [`policy`] | what to do, from what was seen: one file per policy |
-//! | [`fault`] | what to do at a page fault: one file per system |
-//! | [`block`] | physical memory, block by block |
-//! | [`planner`] | which blocks to empty: one file per rule |
-//! | [`stock`] | when to have how many of them made |
+//! | [`observe`] | what a host sees: regions, processes, the machine |
 //! | [`action`] | actions and their named outcomes |
-//! | [`budget`], [`backoff`] | what it may cost; what is left alone |
-//! | [`ageing`] | whose accessed bits are cleared, when not all can be |
+//! | [`policy`] | what to promote and demote, decided at each scan: one file per policy |
+//! | [`fault`] | what backs a region at its first fault, what becomes of a reservation: one file per system |
+//! | [`compaction`] | physical memory block by block, how many free blocks are wanted, which blocks to evacuate for them |
+//! | [`budget`] | limits on stall, processor time and memory |
+//! | [`backoff`] | regions that are left alone for a while after a failure |
+//! | [`ageing`] | whose accessed bits are cleared, and which of them tell about exactly one interval |
+//! | [`journal`] | one line per event |
+//! | [`host`] | what the loop asks of a machine, live, simulated or recorded |
 //! | [`control`] | the loop |
-//! | [`journal`], [`replay`] | one line per event; deciding again from a journal |
+//! | [`replay`] | the loop over a journal: the same decisions again |
+//! | [`range`] | rules for a program's address ranges: `crates/range`, which needs no `std`, so that the agent can use it |
+
+#![deny(missing_docs)]
 
 pub mod action;
 pub mod ageing;
 pub mod backoff;
-pub mod block;
 pub mod budget;
+pub mod compaction;
 pub mod control;
 pub mod fault;
 pub mod host;
 pub mod journal;
 pub mod observe;
-pub mod planner;
 pub mod policy;
 pub mod replay;
-pub mod stock;
 pub mod units;
+
+pub use mega_range as range;

@@ -1,5 +1,7 @@
 //! What a host sees: regions, processes, the machine.
 
+pub mod groups;
+
 use std::fmt;
 use std::str::FromStr;
 
@@ -7,10 +9,10 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::units::{BasePages, Blocks, Bytes, Share, Time, UnitError, HUGE_PAGE_BYTES, REGION_PAGES};
 
-/// One process, held so that a recycled PID is another one.
+/// One process, identified so that a recycled PID is a different one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ProcessId {
-    /// The PID as the host knows it.
+    /// The host's PID.
     pub pid: u32,
     /// When it was started, in the host's own ticks.
     pub started: u64,
@@ -21,12 +23,12 @@ pub struct ProcessId {
 pub struct Region(pub u64);
 
 impl Region {
-    /// The region that holds this address.
+    /// The region that contains this address.
     pub fn at(address: u64) -> Self {
         Self(address / HUGE_PAGE_BYTES)
     }
 
-    /// Its first address.
+    /// Its first address, in bytes.
     pub fn address(self) -> u64 {
         self.0 * HUGE_PAGE_BYTES
     }
@@ -70,11 +72,11 @@ impl<'de> Deserialize<'de> for Region {
 pub enum Why {
     /// `madvise(MADV_NOHUGEPAGE)` on its mapping.
     NoHugePage,
-    /// The process switched THP off for itself (`prctl(PR_SET_THP_DISABLE)`).
+    /// The process disabled THP for itself (`prctl(PR_SET_THP_DISABLE)`).
     Prctl,
     /// Locked in memory (`mlock`).
     Mlocked,
-    /// hugetlb memory, huge by itself.
+    /// hugetlb memory, which is huge already.
     Hugetlb,
     /// A mapped file.
     File,
@@ -86,9 +88,9 @@ pub enum Why {
     Stack,
     /// The mapping does not cover the whole region.
     Small,
-    /// What the decision rested on was no longer so when its turn came.
+    /// The basis of the decision no longer held when its turn came.
     Changed,
-    /// The kernel refused without saying why.
+    /// The kernel refused without a reason.
     Refused,
 }
 
@@ -107,12 +109,12 @@ impl Why {
         Self::Refused,
     ];
 
-    /// The reason that this word of the journal names.
+    /// The reason that this word of the journal stands for.
     pub fn from_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|why| why.word() == word)
     }
 
-    /// The word that the journal uses.
+    /// Its word in the journal.
     pub fn word(self) -> &'static str {
         match self {
             Self::NoHugePage => "no-huge-page",
@@ -130,14 +132,14 @@ impl Why {
     }
 }
 
-/// What can be done with a region, from its mapping's flags.
+/// What can be done with a region, by its mapping's flags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Can {
-    /// May become a huge page.
+    /// May be collapsed into a huge page.
     pub promote: bool,
     /// May be split.
     pub demote: bool,
-    /// Its accessed bits can be cleared, so its utilization can be known.
+    /// Its accessed bits can be cleared, so its utilization can be measured.
     pub age: bool,
     /// The reason for the first "no".
     pub why: Option<Why>,
@@ -156,31 +158,31 @@ impl Can {
 /// One look at one region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Observation {
-    /// Which.
+    /// The region.
     pub region: Region,
-    /// Base pages present; all of them when it is huge.
+    /// Base pages present; all 512 if it is huge.
     pub mapped: BasePages,
-    /// Base pages touched since their accessed bits were last cleared; a huge page has one bit, which counts as all.
+    /// Base pages accessed since their accessed bits were last cleared; a huge page has one bit, which counts for all.
     pub accessed: BasePages,
-    /// Base pages written; a huge page has one bit.
+    /// Base pages written; a huge page has one bit, which counts for all.
     pub dirty: BasePages,
-    /// Base pages that hold only zeroes: mapped to the shared zero page, or, inside a huge page, zero-filled. None: a huge
-    /// page whose contents were not looked at yet.
+    /// Base pages known to be all zeroes: mapped to the shared zero page or, inside a huge page, zero-filled. None: a huge page whose contents
+    /// have not been read.
     pub zero: Option<BasePages>,
     /// Mapped by one huge page.
     pub huge: bool,
     /// Some of it is shared with a forked process.
     pub shared: bool,
-    /// The page tables changed during the look: nothing else here can be relied on.
+    /// The page tables changed during the look: the other fields are unreliable.
     pub raced: bool,
-    /// The accessed bits were cleared one scan ago, so that `accessed` tells about exactly one interval.
+    /// The accessed bits were cleared one scan ago, so that `accessed` covers exactly one interval.
     pub aged: bool,
     /// What can be done with it.
     pub can: Can,
 }
 
 impl Observation {
-    /// Base pages that hold memory of the program's own: mapped, and not known to be only zeroes.
+    /// Base pages that hold data of the program: mapped, and not known to be zero.
     pub fn populated(&self) -> BasePages {
         self.mapped.less(self.zero.unwrap_or_default())
     }
@@ -190,7 +192,7 @@ impl Observation {
         Share::of_region(self.accessed)
     }
 
-    /// The same look with nothing counted: what can be kept of a raced one whose numbers make no sense.
+    /// The same look without counts: what remains of a raced one whose counts are inconsistent.
     pub fn without_counts(self) -> Self {
         Self {
             mapped: BasePages::ZERO,
@@ -202,7 +204,7 @@ impl Observation {
         }
     }
 
-    /// Whether the numbers make sense. A host that reads a foreign kernel's tables asks before it believes.
+    /// Whether the counts are consistent. Hosts that read a running kernel's page tables check this first.
     pub fn is_sane(&self) -> bool {
         let within = |pages: BasePages| pages.0 <= REGION_PAGES;
         within(self.mapped)
@@ -216,7 +218,7 @@ impl Observation {
 /// One process at one scan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessView {
-    /// Who.
+    /// The process.
     pub id: ProcessId,
     /// Its regions with anything mapped, by rising address, each once.
     pub regions: Vec<Observation>,
@@ -225,17 +227,17 @@ pub struct ProcessView {
 /// The machine at one scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
-    /// Memory that could be had without swapping.
+    /// Memory available without swapping.
     pub available_bytes: Bytes,
     /// All memory.
     pub total_bytes: Bytes,
-    /// Free blocks: 2 MB pieces that can be had without compaction.
+    /// Free blocks: whole 2 MB blocks available without compaction.
     pub free_blocks: Blocks,
-    /// Share of the last ten seconds in which some task waited for memory (PSI); none where the kernel does not say.
+    /// Share of the last ten seconds in which some task stalled on memory (PSI); none if the kernel does not report it.
     pub pressure: Option<Share>,
 }
 
-/// Everything at one scan: what a policy decides on.
+/// One scan of everything: what a policy decides on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot {
     /// When it was taken.

@@ -1,7 +1,7 @@
 //! Units as types, so that pages, regions, blocks and bytes cannot be mixed.
 //!
-//! The two page sizes are defined here and nowhere else. They are those of x86-64 (and of arm64 with 4 KB pages); a host
-//! compares them with what its machine says before it does anything, and refuses to start where they differ.
+//! The two page sizes are defined here and nowhere else. They are those of x86-64 (and of arm64 with 4 KB pages); a host compares them with
+//! its machine's before it does anything, and refuses to start if they differ.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,7 +16,7 @@ pub const HUGE_PAGE_BYTES: u64 = 2 << 20;
 /// Base pages in a region (512).
 pub const REGION_PAGES: u32 = (HUGE_PAGE_BYTES / BASE_PAGE_BYTES) as u32;
 
-/// Why a text is not the quantity that it should be.
+/// Why a text is not the expected quantity.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("'{text}' is not {expected}")]
 pub struct UnitError {
@@ -41,15 +41,15 @@ pub struct BasePages(pub u32);
 impl BasePages {
     /// No page.
     pub const ZERO: Self = Self(0);
-    /// As many as a region has.
+    /// As many as a region has: 512.
     pub const REGION: Self = Self(REGION_PAGES);
 
-    /// The memory they take.
+    /// Their size in bytes.
     pub fn bytes(self) -> Bytes {
         Bytes(u64::from(self.0) * BASE_PAGE_BYTES)
     }
 
-    /// What is left of them after taking `other` away; never less than none.
+    /// The pages left after taking `other` away; never less than zero.
     pub fn less(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }
@@ -72,14 +72,14 @@ pub struct Blocks(pub u64);
 pub struct Bytes(pub u64);
 
 impl Bytes {
-    /// This many 1024 × 1024 bytes.
+    /// `n` MiB.
     pub const fn mib(n: u64) -> Self {
         Self(n << 20)
     }
 }
 
 impl fmt::Display for Bytes {
-    /// For people: three digits or so and a binary unit (`6.1G`, `943M`, `12K`).
+    /// For people: about three digits and a binary unit (`6.1G`, `943M`, `12K`).
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let units = [(1u64 << 40, 'T'), (1 << 30, 'G'), (1 << 20, 'M'), (1 << 10, 'K')];
         for (size, name) in units {
@@ -99,7 +99,7 @@ impl fmt::Display for Bytes {
 impl FromStr for Bytes {
     type Err = UnitError;
 
-    /// `4K`, `2M`, `1G`, `1T` or plain bytes; binary units.
+    /// Reads `4K`, `2M`, `1G`, `1T` or plain bytes; binary units.
     fn from_str(text: &str) -> Result<Self, UnitError> {
         let bad = || UnitError::new(text, "a size such as 4K, 2M or 1G");
         let (digits, shift) = match text.chars().last() {
@@ -124,9 +124,9 @@ pub struct Share(u32);
 
 impl Share {
     const ONE: u32 = 1_000_000;
-    /// Nothing.
+    /// 0 %.
     pub const ZERO: Self = Self(0);
-    /// Everything.
+    /// 100 %.
     pub const FULL: Self = Self(Self::ONE);
 
     /// `n` percent; more than 100 counts as 100.
@@ -147,7 +147,7 @@ impl Share {
         }
     }
 
-    /// The share that `part` is of `whole`, rounded down; 0 of nothing.
+    /// The share of `whole` that `part` is, rounded down; 0 if `whole` is 0.
     pub fn of(part: u64, whole: u64) -> Self {
         if whole == 0 {
             return Self::ZERO;
@@ -156,12 +156,12 @@ impl Share {
         Self(n.min(u128::from(Self::ONE)) as u32)
     }
 
-    /// The share that these base pages are of a region.
+    /// The share of a region that these base pages are.
     pub fn of_region(pages: BasePages) -> Self {
         Self::of(pages.0.into(), REGION_PAGES.into())
     }
 
-    /// Whether `part` of `whole` is at least this share. Exact: no rounding, so that thresholds mean what they say.
+    /// Whether `part` of `whole` is at least this share. Exact, without rounding.
     pub fn reached_by(self, part: u64, whole: u64) -> bool {
         u128::from(part) * u128::from(Self::ONE) >= u128::from(self.0) * u128::from(whole)
     }
@@ -183,7 +183,7 @@ impl Share {
 }
 
 impl fmt::Display for Share {
-    /// In percent with as many digits as it takes (`90%`, `12.5%`), so that what is printed can be read back unchanged.
+    /// In percent with as many digits as needed (`90%`, `12.5%`), so that what is printed reads back unchanged.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (whole, rest) = (self.0 / 10_000, self.0 % 10_000);
         if rest == 0 {
@@ -197,7 +197,7 @@ impl fmt::Display for Share {
 impl FromStr for Share {
     type Err = UnitError;
 
-    /// `90%`, `12.5%`, or a fraction such as `0.9`; from 0 to 100 %.
+    /// Reads `90%`, `12.5%`, or a fraction such as `0.9`; from 0 to 100 %.
     fn from_str(text: &str) -> Result<Self, UnitError> {
         let bad = || UnitError::new(text, "a share from 0% to 100%");
         let (number, scale) = match text.strip_suffix('%') {
@@ -215,13 +215,13 @@ impl FromStr for Share {
     }
 }
 
-/// A moment, in nanoseconds since the host's own beginning. Only hosts make them.
+/// A moment, in nanoseconds since the host's own epoch. Only hosts make them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Time(pub u64);
 
 impl Time {
-    /// The time from `earlier` to this moment; none if `earlier` is later.
+    /// The time from `earlier` to this moment; zero if `earlier` is later.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -236,7 +236,7 @@ impl Time {
 }
 
 impl fmt::Display for Time {
-    /// Seconds with six digits after the point.
+    /// In seconds with six decimals.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let micros = self.0 / 1000;
         write!(f, "{}.{:06}", micros / 1_000_000, micros % 1_000_000)
@@ -263,7 +263,7 @@ impl FromStr for Time {
     }
 }
 
-/// A duration written with its unit: `500us`, `250ms`, `5s`, `2m`, `1h`.
+/// Reads a duration with its unit: `500us`, `250ms`, `5s`, `2m`, `1h`.
 pub fn parse_duration(text: &str) -> Result<Duration, UnitError> {
     let bad = || UnitError::new(text, "a time such as 500ms, 5s or 2m");
     let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(bad)?;
@@ -278,7 +278,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, UnitError> {
         _ => return Err(bad()),
     };
     let number: f64 = number.parse().map_err(|_| bad())?;
-    // A year is more than anyone waits for; past it the sum would overflow somewhere.
+    // A year is longer than anyone waits; beyond it sums could overflow.
     Duration::try_from_secs_f64(number * seconds)
         .ok()
         .filter(|d| *d <= Duration::from_secs(366 * 86_400))

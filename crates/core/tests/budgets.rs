@@ -4,10 +4,10 @@ mod toy;
 
 use std::time::Duration;
 
-use mega_core::action::{Action, CallError, Expect, Kind, Outcome};
+use mega_core::action::{Action, ActionKind, CallError, Deferred, Expect, Outcome};
 use mega_core::budget::Budget;
 use mega_core::control::Settings;
-use mega_core::journal::{Deferred, Event};
+use mega_core::journal::Event;
 use mega_core::observe::ProcessId;
 use mega_core::policy::{Ingens, Mega};
 use mega_core::units::{Blocks, Bytes, Share, Time};
@@ -28,14 +28,14 @@ fn many(n: u64) -> impl Iterator<Item = (u64, Place)> {
     (0..n).map(|i| (i, Place::base(512, 512)))
 }
 
-/// The time for which calls held up a process.
+/// The time for which calls stalled a process.
 fn held(acts: &[(Time, Action, Duration)], id: ProcessId) -> Duration {
     let own = acts.iter().filter(|(_, action, _)| action.process == id);
     own.map(|(_, _, took)| *took).sum()
 }
 
 /// What waited, and for what.
-fn deferred(run: &Run, id: ProcessId, kind: Kind) -> Vec<(Deferred, u64)> {
+fn deferred(run: &Run, id: ProcessId, kind: ActionKind) -> Vec<(Deferred, u64)> {
     let lines = run.lines.iter();
     lines
         .filter_map(|line| match line.event {
@@ -123,7 +123,7 @@ fn the_interval_is_stretched_when_scans_are_dear_and_it_is_said_once() {
 
 #[test]
 fn clearing_accessed_bits_counts_in_the_processor_budget() {
-    // 30 us a region is what it costs when base pages are mapped (FACTS); a hundred gigabytes of them.
+    // 30 us a region is what it costs when base pages are mapped (docs/linux.md); a hundred gigabytes of them.
     let run = Duration::from_secs(300);
     let mut toy = Toy::new(run).with(A, (0..50_000).map(|i| (i, Place::base(512, 0))));
     toy.scan_cpu = 40 * MS;
@@ -187,7 +187,11 @@ fn the_best_benefit_per_cost_comes_first() {
 #[test]
 fn an_action_that_proves_dear_comes_after_one_that_is_worth_as_much() {
     let by_kind = Wish(|o| {
-        let kind = if o.huge { Kind::Demote } else { Kind::Promote };
+        let kind = if o.huge {
+            ActionKind::Demote
+        } else {
+            ActionKind::Promote
+        };
         (o.region.0 % 2 == u64::from(o.huge)).then_some((kind, 100, Expect::Anything))
     });
     // Even regions are promoted at 20 ms each, odd ones demoted at 0.1 ms. All are worth 100.
@@ -199,15 +203,15 @@ fn an_action_that_proves_dear_comes_after_one_that_is_worth_as_much() {
     toy.change(4 * SECOND, move |world| world.add(A, (10..20).map(|i| (i, place(i)))));
     let run = toy.run(&mut { by_kind }, stall(20));
     let second: Vec<_> = run.outcomes().iter().filter(|o| o.2 >= 10).map(|o| o.3).collect();
-    assert_eq!(second[..5], [Kind::Demote; 5], "{second:?}");
+    assert_eq!(second[..5], [ActionKind::Demote; 5], "{second:?}");
 }
 
 #[test]
 fn floors_of_memory_stop_promotions_while_demotions_go_on() {
     let both = || {
         Wish(|o| match o.huge {
-            false => Some((Kind::Promote, 512, Expect::Anything)),
-            true => (o.zero.unwrap_or_default().0 > 0).then_some((Kind::Demote, 100, Expect::Anything)),
+            false => Some((ActionKind::Promote, 512, Expect::Anything)),
+            true => (o.zero.unwrap_or_default().0 > 0).then_some((ActionKind::Demote, 100, Expect::Anything)),
         })
     };
     for (why, available, blocks, pressure) in [
@@ -224,7 +228,7 @@ fn floors_of_memory_stop_promotions_while_demotions_go_on() {
         let run = toy.run(&mut both(), Settings::default());
         assert_eq!((run.status.promoted, run.status.demoted), (0, 10), "{why:?}");
         // At the second scan the demoted ones wait to be promoted, too.
-        assert_eq!(deferred(&run, A, Kind::Promote), [(why, 10), (why, 20)]);
+        assert_eq!(deferred(&run, A, ActionKind::Promote), [(why, 10), (why, 20)]);
         assert_eq!(toy.ages.is_empty(), why == Deferred::Pressure, "{why:?}");
     }
 }
@@ -235,7 +239,7 @@ fn promotions_stop_at_the_floor_of_free_blocks_within_one_scan() {
     toy.world.machine.free_blocks = Blocks(39);
     let run = toy.run(&mut promote_all(), Settings::default());
     assert_eq!(run.status.promoted, 7);
-    assert_eq!(deferred(&run, A, Kind::Promote), [(Deferred::FreeBlocks, 13)]);
+    assert_eq!(deferred(&run, A, ActionKind::Promote), [(Deferred::FreeBlocks, 13)]);
 }
 
 #[test]
@@ -245,7 +249,7 @@ fn promotions_that_add_memory_stop_at_its_floor_within_one_scan() {
     toy.world.machine.available_bytes = Bytes(floor + (13 << 20));
     let run = toy.run(&mut promote_all(), Settings::default());
     assert_eq!(run.status.promoted, 6, "six times 2 MB fit in 13 MB");
-    assert_eq!(deferred(&run, A, Kind::Promote), [(Deferred::FreeMemory, 14)]);
+    assert_eq!(deferred(&run, A, ActionKind::Promote), [(Deferred::FreeMemory, 14)]);
 }
 
 #[test]
@@ -258,7 +262,7 @@ fn no_memory_ends_the_promotions_of_its_process_for_this_scan_only() {
         .with(B, (0..5).map(|i| (i, Place::base(300, 0))));
     let run = toy.run(&mut promote_all(), Settings::default());
     assert_eq!(run.of(A, 0)[0], Outcome::NoMemory);
-    assert_eq!(deferred(&run, A, Kind::Promote)[0], (Deferred::NoMemory, 4));
+    assert_eq!(deferred(&run, A, ActionKind::Promote)[0], (Deferred::NoMemory, 4));
     assert_eq!(run.seconds(A, 1), [5], "at the next scan the others are tried again");
     for region in 0..5 {
         assert_eq!(

@@ -8,7 +8,7 @@ use mega_core::observe::Why;
 const DOC: &str = include_str!("../../../docs/journal.md");
 const JOURNAL: &str = include_str!("../src/journal.rs");
 const ACTION: &str = include_str!("../src/action.rs");
-const STOCK: &str = include_str!("../src/stock.rs");
+const STOCK: &str = include_str!("../src/compaction/target.rs");
 const OBSERVE: &str = include_str!("../src/observe.rs");
 
 /// The word that serde makes of a variant's name.
@@ -110,9 +110,9 @@ fn the_document_has_no_event_or_field_that_the_code_has_not() {
 #[test]
 fn every_word_that_a_field_can_hold_is_in_the_document() {
     for (source, name) in [
-        (JOURNAL, "Deferred"),
+        (ACTION, "Deferred"),
         (STOCK, "Ended"),
-        (ACTION, "Kind"),
+        (ACTION, "ActionKind"),
         (ACTION, "Reason"),
         (ACTION, "Outcome"),
         (OBSERVE, "Why"),

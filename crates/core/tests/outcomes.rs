@@ -4,7 +4,7 @@ mod toy;
 
 use std::collections::BTreeSet;
 
-use mega_core::action::{CallError, Kind, Outcome};
+use mega_core::action::{ActionKind, CallError, Outcome};
 use mega_core::control::Settings;
 use mega_core::host::HostEvent;
 use mega_core::journal::Event;
@@ -88,7 +88,7 @@ fn every_named_outcome_occurs_and_is_journaled() {
     let run = toy.run(
         &mut Wish(|o| {
             (!o.huge).then_some((
-                Kind::Promote,
+                ActionKind::Promote,
                 512,
                 mega_core::action::Expect::Populated(mega_core::units::BasePages(448)),
             ))

@@ -308,7 +308,7 @@ fn outcomes_have_their_consequences_when_they_are_replayed() {
             line.event,
             Event::Outcome {
                 outcome: mega_core::action::Outcome::Done,
-                action: mega_core::action::Kind::Promote,
+                action: mega_core::action::ActionKind::Promote,
                 ..
             }
         )
@@ -375,7 +375,7 @@ fn a_journal_of_which_outcomes_are_not_reached_again_has_no_more_scans_for_it() 
         matches!(
             l.event,
             Event::Outcome {
-                action: mega_core::action::Kind::Promote,
+                action: mega_core::action::ActionKind::Promote,
                 ..
             }
         )

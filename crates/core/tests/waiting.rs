@@ -4,10 +4,10 @@ mod toy;
 
 use std::time::Duration;
 
-use mega_core::action::{CallError, Expect, Kind, Outcome};
+use mega_core::action::{ActionKind, CallError, Deferred, Expect, Outcome};
 use mega_core::budget::Budget;
 use mega_core::control::Settings;
-use mega_core::journal::{Deferred, Event};
+use mega_core::journal::Event;
 use mega_core::policy::{Base, Mega, Trim};
 use mega_core::units::{BasePages, Share};
 use toy::*;
@@ -15,7 +15,7 @@ use toy::*;
 /// Promotes what is at least half mapped, and expects that of it when its turn comes.
 fn promote_half_mapped() -> Wish {
     const HALF: BasePages = BasePages(256);
-    Wish(|o| (!o.huge && o.mapped >= HALF).then_some((Kind::Promote, o.mapped.0, Expect::Populated(HALF))))
+    Wish(|o| (!o.huge && o.mapped >= HALF).then_some((ActionKind::Promote, o.mapped.0, Expect::Populated(HALF))))
 }
 
 #[test]

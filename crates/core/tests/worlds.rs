@@ -5,7 +5,7 @@ mod toy;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use mega_core::action::{CallError, Kind, Outcome};
+use mega_core::action::{ActionKind, CallError, Outcome};
 use mega_core::budget::Budget;
 use mega_core::control::Settings;
 use mega_core::journal::{Event, Line};
@@ -119,7 +119,7 @@ impl Happens {
 /// Checks that what was done is what was decided, and that the books are right.
 fn check(toy: &Toy, run: &Run, settings: &Settings) -> Result<(), TestCaseError> {
     let budget = &settings.budget;
-    let mut open: BTreeMap<(u32, u64), Kind> = BTreeMap::new();
+    let mut open: BTreeMap<(u32, u64), ActionKind> = BTreeMap::new();
     let (mut promoted, mut demoted, mut failed, mut returned, mut stall) = (0, 0, 0, 0, 0);
     let (mut dear, mut scan_cpu) = (Duration::ZERO, Duration::ZERO);
     let mut machine = None;
@@ -159,14 +159,14 @@ fn check(toy: &Toy, run: &Run, settings: &Settings) -> Result<(), TestCaseError>
             } => {
                 prop_assert_eq!(open.remove(&(*pid, region.0)), Some(*action), "{}", line.to_text());
                 match (outcome, action) {
-                    (Outcome::Done, Kind::Promote) => promoted += 1,
-                    (Outcome::Done, Kind::Demote) => demoted += 1,
+                    (Outcome::Done, ActionKind::Promote) => promoted += 1,
+                    (Outcome::Done, ActionKind::Demote) => demoted += 1,
                     _ => failed += 1,
                 }
                 returned += u64::from(*returned_pages) * 4096;
                 stall += took_ns;
                 dear = dear.max(Duration::from_nanos(*took_ns));
-                if *action == Kind::Promote {
+                if *action == ActionKind::Promote {
                     let (blocks, pressure) = machine.unwrap();
                     prop_assert!(blocks > budget.free_blocks.0 && pressure <= budget.pressure.as_millionths());
                 }
@@ -203,7 +203,7 @@ fn check(toy: &Toy, run: &Run, settings: &Settings) -> Result<(), TestCaseError>
     for id in [A, B] {
         let held: Duration = toy.acts.iter().filter(|a| a.1.process == id).map(|a| a.2).sum();
         let limit = s.elapsed.mul_f64(budget.stall.fraction()) + dear;
-        prop_assert!(held <= limit, "held up {held:?}, not {limit:?}");
+        prop_assert!(held <= limit, "stalled {held:?}, limit {limit:?}");
     }
     let limit = (s.elapsed + settings.interval).mul_f64(budget.cpu.fraction()) + scan_cpu * 2 + dear;
     prop_assert!(s.cpu <= limit, "cpu {:?}, not {limit:?}", s.cpu);

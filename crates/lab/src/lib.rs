@@ -1,42 +1,40 @@
-//! Experiments for MEGA: workloads whose memory is laid out on purpose, a driver for a real Redis, and the small
-//! statistics that paired measurement needs.
+//! The lab: experiments with huge pages, live and simulated. Programs run under variants of memory management in paired rounds; what they
+//! measured becomes a record, and the record a report.
 //!
 //! ```text
-//!   workload::run(name, args)      gups store kv btree graph simplex events paths compute touch chunks churn stride sizes holes
-//!        │                         kinds sparse dense storm; one process each, JSON lines
-//!        │
-//!        ├── memory                anonymous mappings, madvise, fork: the only unsafe code of the crate
-//!        ├── content               what each word must contain, derived from a seed
-//!        ├── emit, command         events on stdout, commands on stdin
-//!        └── latency, clock        histograms in ns, CLOCK_MONOTONIC
-//!   redis                          start, fill, load and stop a private redis-server
-//!   stats, warm, reserve           medians, intervals, paired tests; warm guest memory, hugetlb pages for a run
-//!   result                         what an experiment leaves behind
-//!   report                         that on the terminal, as a page, against another, and in its folder
-//!   contiguity                     fragmenting memory on purpose; timing the allocation of huge pages
+//!   experiment/    the papers' experiments by name, with the published numbers
+//!     run/         rounds of variants in alternation: prepare, watch, clean up
+//!     variant/     how memory is managed: THP settings, a policy, a mosaic of page sizes
+//!     prepare/     the machine's state around a run: condition, hugetlb pages, prefaulted pool
+//!     program/     what is measured: our workloads, Redis, memcached, MariaDB, SQLite, any command
+//!     measure/     around it: memory, faults, counters, the manager's cost, noise
+//!   simulated/     simulated runs as results: the papers' tables, sweeps, accuracy against the live machine
+//!   calibrate/     what operations cost on this machine, for the simulator
+//!   contiguity/    fragmenting memory on purpose; timing huge page allocation
+//!   result/        what an experiment leaves behind: the record
+//!   report/        the record on the terminal, as a page, against another, in its folder
+//!   stats/         medians, intervals, paired ratios, signed-rank test
+//!   workload/      programs whose memory is laid out on purpose, one process each, JSON lines
+//!   protocol/      a workload's events on stdout and commands on stdin
+//!   timing/        CLOCK_MONOTONIC, latency histograms
+//!   memory/        mappings, madvise, fork, known content; with `calibrate/area`, the only unsafe code of the crate
 //! ```
 //!
-//! Workloads are deterministic by seed and check their own memory: a manager that changes one word is found out.
+//! Workloads are deterministic by seed and check their own memory: a manager that changes one word is detected.
 
-pub mod clock;
-pub mod command;
-pub mod condition;
-pub mod content;
+pub mod calibrate;
 pub mod contiguity;
-pub mod emit;
 pub mod experiment;
-pub mod latency;
 pub mod measure;
 pub mod memory;
+pub mod prepare;
 pub mod program;
-pub mod redis;
+pub mod protocol;
 pub mod report;
-pub mod reserve;
 pub mod result;
 pub mod run;
 pub mod simulated;
 pub mod stats;
-pub mod text;
+pub mod timing;
 pub mod variant;
-pub mod warm;
 pub mod workload;

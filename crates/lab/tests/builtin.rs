@@ -97,6 +97,7 @@ fn scene(seconds: f64) -> Scene {
     Scene {
         launch: Launch {
             mega: PathBuf::from("/nowhere/mega"),
+            lab: PathBuf::from("/nowhere/mega-lab"),
             program_cpu: Some(0),
             client_cpu: None,
             environment: Vec::new(),

@@ -85,6 +85,7 @@ fn place(seconds: f64) -> Place {
     Place {
         launch: Launch {
             mega: "mega".into(),
+            lab: "mega-lab".into(),
             program_cpu: Some(0),
             client_cpu: Some(processors - 1),
             environment: Vec::new(),
@@ -325,7 +326,7 @@ fn a_value_of_redis_that_changed_is_found() {
     );
     let error = fail(&Redis::cold(0.001), 30.0, plant("DEL key:7\r\n")).unwrap();
     assert!(
-        matches!(&error, ProgramError::Wrong { why, .. } if why.contains("key:7 is gone")),
+        matches!(&error, ProgramError::Wrong { why, .. } if why.contains("key:7 is missing")),
         "{error}"
     );
     let fields: String = (0..1000).map(|i| format!("HSET hash {i} wrong\r\n")).collect();
@@ -464,6 +465,19 @@ fn a_command_is_told_of_before_it_runs_and_takes_the_time_that_it_takes() {
 }
 
 #[test]
+fn a_command_keeps_the_callers_folder_so_that_its_relative_paths_mean_what_they_meant() {
+    // The test's folder is the package's.
+    for program in [
+        CommandLine::new(["tests/commands/relative.sh", "tests/commands/relative.sh"]),
+        CommandLine::new(["./tests/commands/relative.sh", "./Cargo.toml"]),
+        sh("test -f tests/commands/relative.sh"),
+    ] {
+        assert!(program.ready().is_ok());
+        assert!(run(&program).is_some());
+    }
+}
+
+#[test]
 fn a_commands_figure_is_found_on_stdout_or_else_on_stderr() {
     let printed = |regex: &str| {
         Source::Printed(Printed {
@@ -568,7 +582,8 @@ fn again(test: &str) -> std::process::Command {
 fn a_command_and_its_children_end_when_we_are_killed() {
     if std::env::var_os(PART).is_some() {
         let place = place(60.0);
-        let _ = sh("sleep 1000 & echo $$ $! > pids; wait").run(
+        let pids = place.launch.scratch.join("pids");
+        let _ = sh(&format!("sleep 1000 & echo $$ $! > {}; wait", pids.display())).run(
             &place.launch,
             &mut recorder(|_, _| {
                 println!("scratch {}", place.launch.scratch.display());

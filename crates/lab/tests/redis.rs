@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use mega_lab::redis::keys::{is_deleted, Keys, Verified};
-use mega_lab::redis::{bgsave, load, memory, Server, ServerOptions, HOW_TO_INSTALL};
+use mega_lab::program::redis::keys::{is_deleted, Keys, Verified};
+use mega_lab::program::redis::{bgsave, load, memory, Server, ServerOptions, HOW_TO_INSTALL};
 
 fn server(options: &ServerOptions) -> Option<Server> {
     if Server::find().is_none() {
@@ -61,7 +61,7 @@ fn keys_survive_a_snapshot_and_a_random_share_can_be_deleted() {
         .verify(&mut c, |_| true)
         .unwrap_err()
         .to_string()
-        .contains("is gone"));
+        .contains("is missing"));
     assert!(server.stop().unwrap().success());
 }
 
@@ -114,7 +114,7 @@ fn an_open_loop_keeps_its_rate_and_a_stall_is_charged_to_every_request_that_wait
     eprintln!("quiet {quiet:?}\nstalled {stalled:?}\nclosed {closed:?}");
 }
 
-fn redis_eval(c: &mut mega_lab::redis::Connection, script: &str) {
+fn redis_eval(c: &mut mega_lab::program::redis::Connection, script: &str) {
     let packed = format!("*3\r\n$4\r\nEVAL\r\n${}\r\n{script}\r\n$1\r\n0\r\n", script.len());
     c.send_packed_command(packed.as_bytes()).unwrap();
     c.recv_response().unwrap();

@@ -8,8 +8,8 @@
 //! Not compared: `churn` (it names no area; its loop is the one of `touch`) and `sizes` (its memory comes from the C library).
 
 use mega_lab::memory::hide_vdso_after_exec;
-use mega_sim::trace::{Kind, LackeyReader, Record, Source};
 use mega_sim::workload::{run_to_end, Advice, CountingMemory, Memory, MemoryError, Spec};
+use mega_trace::{Kind, LackeyReader, Record, Source};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};

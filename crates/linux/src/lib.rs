@@ -2,39 +2,34 @@
 //!
 //! | module | subject |
 //! | --- | --- |
-//! | [`proc`] | readers of /proc, one file each |
+//! | [`host`] | the host of the control loop: observes, promotes, demotes, ages |
+//! | [`scan`] | page tables: eBPF walk, PAGEMAP_SCAN, pagemap, mega.ko |
 //! | [`vma`] | mappings, and what stands in the way of managing them |
-//! | [`scan`] | page tables |
-//! | [`blocks`] | physical memory, block by block |
-//! | [`faults`] | how long faults take |
-//! | [`process`], [`select`] | processes held by pidfd; families; finding them |
-//! | [`compact`] | making free blocks: one file per way |
-//! | [`actuate`] | promoting, demoting, ageing |
-//! | [`host`] | all of it together, for the control loop |
-//! | [`module`] | mega.ko, where it is loaded |
-//! | [`contiguity`] | how much of the free memory is of use for huge pages |
-//! | [`look`], [`region_map`] | one look for people: in figures, and region by region |
-//! | [`knobs`], [`thp`] | settings, with undo |
+//! | [`process`] | processes held by pidfd; families; selecting by name, control group or unit |
+//! | [`inspect`] | one look at a process for people: in figures, and region by region |
+//! | [`blocks`] | physical memory block by block; fragmentation of free memory |
+//! | [`compact`] | compaction: one file per way |
+//! | [`faults`] | latency of page faults |
+//! | [`knobs`] | the machine's settings: THP's, and changing any with undo |
 //! | [`capabilities`] | what this machine offers |
+//! | [`module`] | mega.ko, where it is loaded |
+//! | [`proc`] | readers of /proc, one file each |
 //! | [`sys`] | system calls |
 
-pub mod actuate;
+#![deny(missing_docs)]
+
 pub mod blocks;
+mod bpf;
 pub mod capabilities;
 pub mod compact;
-pub mod contiguity;
 pub mod error;
 pub mod faults;
 pub mod host;
+pub mod inspect;
 pub mod knobs;
-mod libbpf;
-pub mod look;
 pub mod module;
 pub mod proc;
 pub mod process;
-pub mod region_map;
 pub mod scan;
-pub mod select;
 pub mod sys;
-pub mod thp;
 pub mod vma;

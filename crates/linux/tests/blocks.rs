@@ -5,7 +5,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::{Mutex, MutexGuard};
 
-use mega_core::block::{Block, BlockKind, Hpfn, PageKind};
+use mega_core::compaction::block::{Block, BlockKind, Hpfn, PageKind};
 use mega_linux::blocks::{read, BlocksError, Physical, Sampling};
 use mega_linux::proc::ProcRoot;
 

@@ -2,10 +2,10 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use mega_linux::knobs::thp::{self, Mode};
 use mega_linux::knobs::{fault_size, FaultSize, KnobError, Knobs};
 use mega_linux::proc::{smaps, ProcRoot};
-use mega_linux::sys::{self, Advice, Scratch};
-use mega_linux::thp::{self, Mode};
+use mega_linux::sys::{self, Madvise, Scratch};
 use rustix::fd::AsFd;
 
 const HUGE: u64 = 2 << 20;
@@ -62,7 +62,7 @@ fn region() -> (Scratch, u64) {
 
 fn collapse(region: u64) {
     let pidfd = sys::pidfd_open(std::process::id()).unwrap();
-    sys::process_madvise(pidfd.as_fd(), region, HUGE, Advice::Collapse).unwrap();
+    sys::process_madvise(pidfd.as_fd(), region, HUGE, Madvise::Collapse).unwrap();
 }
 
 #[test]

@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use mega_core::units::Blocks;
+use mega_linux::knobs::thp::{self, Mode, Owner};
+use mega_linux::proc::vm_flags::VmFlags;
 use mega_linux::proc::*;
 use mega_linux::process::family::Family;
-use mega_linux::thp::{self, Mode, Owner};
-use mega_linux::vma::{Obstacle, VmFlags, Vma};
-use mega_linux::{knobs, select};
+use mega_linux::vma::{Obstacle, Vma};
+use mega_linux::{knobs, process::select};
 use proptest::prelude::*;
 
 fn folder() -> PathBuf {
@@ -63,7 +64,7 @@ fn the_made_up_program_is_known_by_its_odd_name() {
     let status = status::read(&made_up(), 42).unwrap();
     assert_eq!((status.thp_enabled, status.uid), (Some(false), Some((1000, 1001))));
     assert_eq!(status.memory.rss_bytes, Some(8200 << 10));
-    let all = select::by_comm(&made_up(), &regex::Regex::new("Z").unwrap()).unwrap();
+    let all = select::by_comm(&made_up(), &|name| name.contains('Z')).unwrap();
     assert_eq!(all, [42].into());
     assert_eq!(task::threads(&made_up(), 42).unwrap(), [42, 44].into());
     assert_eq!(task::children(&made_up(), 42).unwrap(), Some([7].into()));
@@ -257,9 +258,9 @@ fn parse_all(text: &[u8]) {
     if let Ok(buddy) = buddyinfo::parse(path, text) {
         assert!((0.0..=1.0).contains(&buddy.fragmentation()));
         let own = extfrag::parse(path, text).unwrap_or_default();
-        let state = mega_linux::contiguity::of(&buddy, Some((&own, &own)));
+        let state = mega_linux::blocks::fragmentation::of(&buddy, Some((&own, &own)));
         assert!((0.0..=1.0).contains(&state.unusable_share));
-        let computed = mega_linux::contiguity::of(&buddy, None);
+        let computed = mega_linux::blocks::fragmentation::of(&buddy, None);
         assert!(computed.zones.iter().all(|zone| zone.fragmentation_index <= 1.0));
     }
     let _ = extfrag::parse(path, text);

@@ -1,27 +1,24 @@
 //! The command line: every option once, with its help.
 
-mod bench;
 mod contiguity;
 mod mosaic;
 mod record;
-mod sim;
 
-pub use bench::{BenchArgs, BenchOptions, DemoArgs};
-pub use contiguity::{CompactArgs, FragArgs, HogArgs, MadeBy, MapArgs, MapTarget};
-pub use mosaic::{ExploreArgs, MosaicAction, MosaicArgs, Reserve};
+pub use contiguity::{CompactArgs, MadeBy, MapArgs, MapTarget};
+pub use mosaic::{MosaicAction, MosaicArgs};
 pub use record::{RecordArgs, ReplayArgs};
-pub use sim::{
-    SimAccuracyArgs, SimArgs, SimCalibrateArgs, SimCommand, SimListArgs, SimMachine, SimPaperArgs, SimRunArgs,
-    SimSweepArgs,
-};
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use contiguity::parse_stock_way;
-use mega_core::units::{parse_duration, show_duration, Share};
+use contiguity::parse_target_way;
+use mega_cli::args::{parse_budget, parse_interval};
+use mega_cli::hand_over::lab_help;
+use mega_core::compaction::planner::PLANNERS;
+use mega_core::policy::POLICIES;
+use mega_core::units::Share;
 
 /// MEGA makes huge pages safe to leave on.
 ///
@@ -29,7 +26,7 @@ use mega_core::units::{parse_duration, show_duration, Share};
 /// back what huge pages waste, and checks each of its actions by looking again. On an unmodified kernel, per process,
 /// reversibly.
 #[derive(Debug, Parser)]
-#[command(name = "mega", version, max_term_width = 80, disable_help_subcommand = true)]
+#[command(name = "mega", version, max_term_width = 80, disable_help_subcommand = true, after_help = lab_help())]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -39,41 +36,31 @@ pub struct Cli {
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Say what this machine offers, who owns its THP settings, and what is missing
+    /// Report what this machine supports, who owns its THP settings, and what is missing
     Doctor(DoctorArgs),
-    /// Run a command and manage it and its children; exits with its status
+    /// Run a command and manage it and its descendants; exit with its status
     Run(RunArgs),
-    /// Manage what already runs
+    /// Attach to running processes
     Manage(ManageArgs),
-    /// Look once: mapped, huge, wasted, by mapping and in total; changes nothing
+    /// Show memory once: mapped, huge, wasted, by mapping and in total; changes nothing
     Show(ShowArgs),
     /// Draw physical memory, or a process's regions, as a heat map
     Map(MapArgs),
-    /// Put everything back: end managers, restore settings
+    /// Stop all managers and restore all settings
     Off(OffArgs),
     /// List the policies and their parameters
     Policies(PoliciesArgs),
-    /// Record what is seen of processes, or what a program accesses, as a trace
+    /// Record scans of processes, or a program's accesses, as a trace
     Record(RecordArgs),
-    /// Decide again from a full journal and compare
+    /// Repeat the decisions of a full journal and compare
     Replay(ReplayArgs),
-    /// A store of a few GB on base pages, on stock huge pages and managed, side by side
-    Demo(DemoArgs),
-    /// Experiments: what huge pages do to a program, under which policy, at what price
-    Bench(BenchArgs),
-    /// Simulate: any system on any machine, the same figures each time
-    Sim(SimArgs),
-    /// Fragment memory on purpose, and keep it so until Ctrl-C
-    Frag(FragArgs),
-    /// Take huge pages until none is left, time each, and free them
-    Hog(HogArgs),
-    /// Make free 2 MB blocks now, or keep making them
+    /// Compact memory into free 2 MB blocks, once or continuously
     Compact(CompactArgs),
-    /// Run a command with its memory on a chosen mixture of page sizes
+    /// Run a command with its memory on a chosen mix of page sizes
     Mosaic(MosaicArgs),
-    /// Run one of the lab's workloads (used by the demonstration, tests and benchmarks)
-    #[command(hide = true)]
-    Workload(WorkloadArgs),
+    /// A command of mega-lab, or a program mega-NAME.
+    #[command(external_subcommand)]
+    Other(Vec<OsString>),
 }
 
 /// What a page fault maps while the policy decides about 2 MB.
@@ -90,7 +77,7 @@ pub enum FaultSize {
     Huge,
 }
 
-/// How to look at page tables.
+/// How to read page tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ScannerChoice {
     /// The best that works here.
@@ -108,8 +95,7 @@ pub enum ScannerChoice {
 /// Options that `run` and `manage` share.
 #[derive(Debug, Clone, Args)]
 pub struct ManageOptions {
-    /// Policy: mega, ingens, trim, khugepaged or base (see `mega policies`)
-    #[arg(long, value_name = "NAME", default_value = "mega")]
+    #[arg(long, value_name = "NAME", default_value = "mega", help = policy_help())]
     pub policy: String,
 
     /// Set a parameter of the policy; may be given more than once
@@ -120,11 +106,11 @@ pub struct ManageOptions {
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_interval)]
     pub interval: Duration,
 
-    /// Share of time for which a program may be held up by our actions
+    /// Maximum share of time that a program may be stalled by our actions
     #[arg(long, value_name = "SHARE", default_value = "5%", value_parser = parse_budget)]
     pub stall_budget: Share,
 
-    /// Share of one processor that managing may use
+    /// Maximum share of one processor for scanning and acting
     #[arg(long, value_name = "SHARE", default_value = "10%", value_parser = parse_budget)]
     pub cpu_budget: Share,
 
@@ -136,28 +122,25 @@ pub struct ManageOptions {
     #[arg(long, value_name = "N", default_value_t = 32)]
     pub free_blocks: u64,
 
-    /// Do not promote, and clear no accessed bits, while tasks wait for memory for
-    /// more than this share of the time (PSI, last 10 s)
+    /// Neither promote nor clear accessed bits while memory pressure exceeds this (PSI
+    /// some, last 10 s)
     #[arg(long, value_name = "SHARE", default_value = "10%")]
     pub pressure: Share,
 
-    /// Keep free 2 MB blocks in stock, so that no promotion has to compact: demand, mega
-    /// or ingens, with parameters as in demand:reserve=64M,interval=1s; or off
-    #[arg(long, value_name = "PLANNER|off", default_value = "demand")]
+    #[arg(long, value_name = "PLANNER|off", default_value = "demand", help = planner_help())]
     pub compact: String,
 
-    /// Who chooses the blocks that are emptied for the stock: chosen (the planner does,
-    /// mega.ko empties them), node (the kernel does), or auto: chosen wherever mega.ko is
-    /// loaded
-    #[arg(long, value_name = "WAY", default_value = "auto", value_parser = parse_stock_way)]
+    /// What selects the blocks to evacuate: chosen (the planner; mega.ko moves the
+    /// pages), node (the kernel), or auto: chosen where mega.ko is loaded
+    #[arg(long, value_name = "WAY", default_value = "auto", value_parser = parse_target_way)]
     pub compact_how: MadeBy,
 
     /// Stop managing after this time
     #[arg(long, value_name = "TIME", value_parser = parse_interval)]
     pub duration: Option<Duration>,
 
-    /// What a page fault maps: changes the machine's mTHP settings while we run and puts
-    /// them back (default: no setting is touched)
+    /// What a page fault maps: changes the machine's mTHP settings while managing, then
+    /// restores them (default: unchanged)
     #[arg(long, value_name = "SIZE", ignore_case = true)]
     pub fault_size: Option<FaultSize>,
 
@@ -165,7 +148,7 @@ pub struct ManageOptions {
     #[arg(long, value_name = "FILE")]
     pub journal: Option<PathBuf>,
 
-    /// Journal what was seen as well, so that `mega replay` can decide again
+    /// Journal observations as well, so that `mega replay` can repeat the decisions
     #[arg(long, requires = "journal")]
     pub journal_full: bool,
 
@@ -173,19 +156,23 @@ pub struct ManageOptions {
     #[arg(long)]
     pub json: bool,
 
-    /// Decide and journal, but act on nothing
+    /// Log decisions only: no action, no setting changed
     #[arg(long)]
     pub dry_run: bool,
 
-    /// How to look at page tables
+    /// Never read the contents of huge pages: nothing that they waste is found or given back
+    #[arg(long)]
+    pub no_contents: bool,
+
+    /// How to read page tables
     #[arg(long, value_name = "HOW", default_value = "auto")]
     pub scanner: ScannerChoice,
 
-    /// Say nothing but errors
+    /// Print errors only
     #[arg(short, long, conflicts_with = "verbose")]
     pub quiet: bool,
 
-    /// Say what is decided and done as it happens
+    /// Print decisions and actions as they happen
     #[arg(short, long)]
     pub verbose: bool,
 }
@@ -193,13 +180,17 @@ pub struct ManageOptions {
 /// `mega run`
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Manages until the last process that came of the command has ended, also those that \
-daemonised.\nExits with the command's own status; 125: mega itself failed, 126: the command cannot be executed, 127: \
-not found."
+    after_help = "Manages until the last descendant of the command has exited, daemons included.\n\
+Exits with the command's own status; 125: mega itself failed, 126: the command cannot be\n\
+executed, 127: not found."
 )]
 pub struct RunArgs {
     #[command(flatten)]
     pub options: ManageOptions,
+
+    /// Run the command as this user (name or number), with its groups, HOME, USER and LOGNAME; mega itself stays root
+    #[arg(long, value_name = "USER")]
+    pub user: Option<String>,
 
     /// The command and its arguments
     #[arg(
@@ -217,7 +208,7 @@ pub struct ManageArgs {
     #[command(flatten)]
     pub options: ManageOptions,
 
-    /// Processes to manage, with their children
+    /// Processes to manage, with their descendants
     #[arg(value_name = "PID", value_parser = clap::value_parser!(u32).range(1..=i64::from(i32::MAX)))]
     pub pids: Vec<u32>,
 
@@ -225,7 +216,7 @@ pub struct ManageArgs {
     #[arg(long, value_name = "RE")]
     pub comm: Option<String>,
 
-    /// Processes of this control group and those below it
+    /// Processes of this control group and its descendants
     #[arg(long, value_name = "PATH")]
     pub cgroup: Option<PathBuf>,
 
@@ -237,7 +228,7 @@ pub struct ManageArgs {
 /// `mega show`
 #[derive(Debug, Args)]
 pub struct ShowArgs {
-    /// Processes to look at
+    /// Processes to show
     #[arg(required = true, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..=i64::from(i32::MAX)))]
     pub pids: Vec<u32>,
 
@@ -249,7 +240,7 @@ pub struct ShowArgs {
     #[arg(long, value_name = "N", default_value_t = 12)]
     pub top: usize,
 
-    /// How to look at page tables
+    /// How to read page tables
     #[arg(long, value_name = "HOW", default_value = "auto")]
     pub scanner: ScannerChoice,
 }
@@ -282,29 +273,28 @@ pub struct PoliciesArgs {
     pub json: bool,
 }
 
-/// `mega workload`
-#[derive(Debug, Args)]
-pub struct WorkloadArgs {
-    /// Name and options
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
-    pub args: Vec<String>,
+/// The policies as the code has them.
+fn policy_help() -> String {
+    let names: Vec<_> = POLICIES.iter().map(|(name, _)| *name).collect();
+    format!("Policy: {} (see `mega policies`)", listed(&names))
 }
 
-fn parse_interval(text: &str) -> Result<Duration, String> {
-    let least = Duration::from_millis(10);
-    let time = parse_duration(text).map_err(|e| e.to_string())?;
-    if time < least {
-        return Err(format!("'{text}' is too short: at least {}", show_duration(least)));
-    }
-    Ok(time)
+/// The planners as the code has them.
+fn planner_help() -> String {
+    let names: Vec<_> = PLANNERS.iter().map(|(name, _)| *name).collect();
+    format!(
+        "Compact proactively, so that promotions avoid direct compaction: planner {}, with parameters as in \
+         demand:reserve=64M,interval=1s; or off",
+        listed(&names)
+    )
 }
 
-fn parse_budget(text: &str) -> Result<Share, String> {
-    let share: Share = text.parse().map_err(|e: mega_core::units::UnitError| e.to_string())?;
-    if share == Share::ZERO {
-        return Err("a budget of nothing allows nothing (--dry-run acts on nothing)".to_string());
+/// `a, b or c`
+fn listed(names: &[&str]) -> String {
+    match names {
+        [most @ .., last] if !most.is_empty() => format!("{} or {last}", most.join(", ")),
+        _ => names.concat(),
     }
-    Ok(share)
 }
 
 #[cfg(test)]
@@ -392,19 +382,8 @@ mod tests {
             assert!(Cli::try_parse_from(args).is_err(), "{bad:?}");
         }
         for bad in [
-            ["frag", "--kind", "dust"],
-            ["frag", "--amount", "-1G"],
-            ["frag", "--keep", "0%"],
-            ["frag", "--keep", "100%"],
-            ["frag", "--target", "101%"],
-            ["frag", "--hold", "0s"],
-            ["hog", "--how", "magic"],
-            ["hog", "--count", "0"],
             ["compact", "--how", "guessed"],
             ["manage", "--compact-how=pool", "1"],
-            ["hog", "--order", "-1"],
-            ["hog", "--flags", "hard"],
-            ["hog", "--kernel", "--how=fault"],
             ["compact", "--budget", "-1"],
             ["compact", "--time", "0s"],
             ["compact", "--watch=0s", "--json"],

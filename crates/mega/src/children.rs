@@ -3,20 +3,25 @@
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::process::Command;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
-use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
+use mega_linux::proc::ProcRoot;
+use mega_linux::process::{family::Family, Process};
+use mega_linux::sys::{self, User};
+use rustix::fd::AsFd;
+use rustix::process::{Signal, WaitOptions, WaitStatus};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::iterator::SignalsInfo;
 
-use crate::exit::Failure;
+use mega_cli::exit::Failure;
+use mega_cli::signals::{off_signal, stop_on};
 
 /// A command under way.
 pub struct Running {
-    /// Becomes readable when the last process that came of it has ended, or `mega off` wants us to let go.
+    /// Becomes readable when its last descendant has ended, or `mega off` tells us to stop.
     pub stop: OwnedFd,
     status: Arc<Mutex<Option<WaitStatus>>>,
     reaper: std::thread::JoinHandle<()>,
@@ -37,17 +42,27 @@ pub struct Watched {
     write: OwnedFd,
 }
 
-/// Begins to catch signals.
+/// Begins to catch signals. Those that are ignored stay so, for the command too: `nohup` keeps its meaning.
 pub fn watch_signals() -> Result<Watched> {
-    let signals = SignalsInfo::<WithOrigin>::new([SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2])
+    let all = [SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2].into_iter();
+    let signals = SignalsInfo::<WithOrigin>::new(all.filter(|signal| !sys::is_ignored(*signal)))
         .context("cannot watch signals")?;
     let (stop, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).context("cannot make a pipe")?;
     stop_on(off_signal().as_raw(), &write)?;
     Ok(Watched { signals, stop, write })
 }
 
+/// In which circumstances the command runs, where they are not mega's own.
+#[derive(Debug, Default)]
+pub struct Circumstances {
+    /// As this user.
+    pub user: Option<User>,
+    /// With this soft limit of open files.
+    pub open_files: Option<u64>,
+}
+
 /// Starts the command. What it leaves behind when it ends (daemons) becomes our child, so that it is found and reaped.
-pub fn start(command: &[OsString], watched: Watched) -> Result<Running, StartError> {
+pub fn start(command: &[OsString], watched: Watched, within: Circumstances) -> Result<Running, StartError> {
     let Watched {
         mut signals,
         stop,
@@ -57,14 +72,19 @@ pub fn start(command: &[OsString], watched: Watched) -> Result<Running, StartErr
         .split_first()
         .map_or((OsString::new(), &[][..]), |(n, a)| (n.clone(), a));
     let failed = |status, error| StartError { status, error };
-    mega_linux::sys::become_subreaper()
+    sys::become_subreaper()
         .context("cannot become the reaper of the command's orphans")
         .map_err(|e| failed(Failure::RUN_FAILED, e))?;
     if let Some(origin) = signals.pending().next() {
         let error = anyhow::anyhow!("signal {} came before the command was started", origin.signal);
         return Err(failed((128 + origin.signal) as u8, error));
     }
-    let child = Command::new(&name).args(args).spawn().map_err(|error| {
+    let mut to_start = Command::new(&name);
+    to_start.args(args);
+    if within.user.is_some() || within.open_files.is_some() {
+        sys::before_exec(&mut to_start, within.user, within.open_files);
+    }
+    let child = to_start.spawn().map_err(|error| {
         let status = if error.kind() == std::io::ErrorKind::NotFound {
             Failure::NOT_FOUND
         } else {
@@ -74,7 +94,11 @@ pub fn start(command: &[OsString], watched: Watched) -> Result<Running, StartErr
         failed(status, error)
     })?;
     let pid = child.id() as i32;
-    forward_signals(signals, pid);
+    // Nobody has reaped it yet, so the number is its own.
+    let main = sys::pidfd_open(child.id())
+        .context("cannot hold the command")
+        .map_err(|e| failed(Failure::RUN_FAILED, e))?;
+    forward_signals(signals, main);
     let status = Arc::new(Mutex::new(None));
     let seen = Arc::clone(&status);
     let reaper = std::thread::spawn(move || {
@@ -98,20 +122,38 @@ fn reap(main: i32, status: &Mutex<Option<WaitStatus>>) {
     }
 }
 
-/// Passes on to the command the signals that were sent to mega. Those of the terminal's keys reach it without us.
-fn forward_signals(mut signals: SignalsInfo<WithOrigin>, pid: i32) {
+/// Passes on to the command the signals that were sent to mega, and once it has ended to all that it left behind. Those of the terminal's
+/// keys reach them without us. Never by number: that may be another process's by now.
+fn forward_signals(mut signals: SignalsInfo<WithOrigin>, main: OwnedFd) {
     std::thread::spawn(move || {
         for origin in signals.forever() {
-            let sent_by_a_process = origin.process.is_some();
-            if let (true, Some(pid), Some(signal)) = (
-                sent_by_a_process,
-                Pid::from_raw(pid),
-                Signal::from_named_raw(origin.signal),
-            ) {
-                let _ = rustix::process::kill_process(pid, signal);
+            let (Some(_), Some(signal)) = (origin.process, Signal::from_named_raw(origin.signal)) else {
+                continue;
+            };
+            match sys::pidfd_ended(main.as_fd(), Duration::ZERO) {
+                Ok(true) => signal_all_below(signal),
+                _ => drop(sys::pidfd_send_signal(main.as_fd(), signal)),
             }
         }
     });
+}
+
+/// Signals every process below us: as their subreaper we have all that came of the command.
+fn signal_all_below(signal: Signal) {
+    let root = ProcRoot::default();
+    let mut below = Family::below(std::process::id());
+    if below.look(&root).is_err() {
+        return;
+    }
+    for member in below.everyone() {
+        // Opened, and the same as the one that was found below us.
+        match Process::open(&root, member.pid) {
+            Ok(process) if process.start_ticks() == member.start_ticks => {
+                let _ = sys::pidfd_send_signal(process.pidfd(), signal);
+            }
+            _ => {}
+        }
+    }
 }
 
 impl Running {
@@ -128,29 +170,4 @@ impl Running {
             None => Failure::RUN_FAILED,
         }
     }
-}
-
-/// What `mega off` sends: stop managing, whatever you manage goes on. No signal that a program could mean for another one.
-pub fn off_signal() -> Signal {
-    mega_linux::sys::first_realtime_signal()
-}
-
-fn stop_on(signal: i32, write: &OwnedFd) -> Result<()> {
-    let write = write.try_clone().context("cannot watch signals")?;
-    signal_hook::low_level::pipe::register(signal, write).context("cannot watch signals")?;
-    Ok(())
-}
-
-/// A pipe that becomes readable when mega is asked to end (SIGTERM, SIGINT, SIGHUP).
-pub fn stop_on_signals() -> Result<OwnedFd> {
-    let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).context("cannot make a pipe")?;
-    stop_on(off_signal().as_raw(), &write)?;
-    for signal in [SIGTERM, SIGINT, SIGHUP] {
-        stop_on(signal, &write)?;
-        // A second time ends us at once: whoever insists is obeyed, and `mega off` puts back what is left.
-        let second = Arc::new(AtomicBool::new(false));
-        signal_hook::flag::register_conditional_default(signal, Arc::clone(&second)).context("cannot watch signals")?;
-        signal_hook::flag::register(signal, second).context("cannot watch signals")?;
-    }
-    Ok(read)
 }

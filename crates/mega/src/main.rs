@@ -1,21 +1,20 @@
 //! The `mega` command: one file per subcommand in `cmd/`.
 
 mod args;
-mod bench;
 mod children;
 mod cmd;
-mod contiguity;
 mod draw;
-mod exit;
 mod manage;
 mod output;
 mod status;
-mod text;
+
+use std::ffi::{OsStr, OsString};
 
 use clap::Parser;
+use mega_cli::exit::{self, Failure};
+use mega_cli::hand_over;
 
 use args::{Cli, Command};
-use exit::Failure;
 
 fn main() -> std::process::ExitCode {
     // `mega run` and `mega mosaic` keep 1 and 2 for the program's own use, as coreutils' timeout and env do.
@@ -38,13 +37,10 @@ fn main() -> std::process::ExitCode {
         Command::Policies(args) => cmd::policies::run(&args),
         Command::Record(args) => return cmd::record::run(&args),
         Command::Replay(args) => cmd::replay::run(&args),
-        Command::Demo(args) => cmd::demo::run(&args),
-        Command::Bench(args) => cmd::bench::run(&args),
         Command::Mosaic(args) => return cmd::mosaic::run(&args),
-        Command::Sim(args) => cmd::sim::run(&args),
-        Command::Workload(args) => return cmd::workload::run(&args),
-        Command::Frag(args) => cmd::frag::run(&args),
-        Command::Hog(args) => cmd::hog::run(&args),
+        Command::Other(words) => {
+            return hand_over::run_command(words.first().map_or(OsStr::new(""), OsString::as_os_str))
+        }
         Command::Compact(args) => cmd::compact::run(&args),
     };
     Failure::status(result, Failure::FAILED)

@@ -4,23 +4,24 @@ use std::os::fd::OwnedFd;
 
 use anyhow::{Context, Result};
 use mega_core::budget::Budget;
+use mega_core::compaction::planner;
+use mega_core::compaction::target::FreeBlockTarget;
 use mega_core::control::{Control, Settings, Status};
-use mega_core::planner;
 use mega_core::policy::{by_name, Policy, POLICIES};
-use mega_core::stock::Stock;
 use mega_core::units::Blocks;
-use mega_linux::capabilities::Status as Found;
 use mega_linux::compact::{self, Actuator, Way};
 use mega_linux::host::{LinuxHost, Options, Roster};
 use mega_linux::knobs::{fault_size, FaultSize as Size};
-use mega_linux::knobs::{Claims, Knobs, Restored, STATE_FOLDER};
+use mega_linux::knobs::{Claims, Knobs, STATE_FOLDER};
 use mega_linux::proc::ProcRoot;
 use mega_linux::process::family::Family;
 use mega_linux::scan::{choose, Preference, Scanner};
+use mega_linux::sys::set_open_files_limit;
 
 use crate::args::{FaultSize, MadeBy, ManageOptions, ScannerChoice};
-use crate::exit::Failure;
 use crate::output::Output;
+use mega_cli::exit::Failure;
+use mega_cli::settings::{describe_restored, open_knobs, require};
 
 /// Everything that can fail before a program is touched has not failed.
 pub struct Ready {
@@ -29,12 +30,14 @@ pub struct Ready {
     settings: Settings,
     options: ManageOptions,
     claims: Claims,
-    stock: Option<Stock>,
+    free_blocks: Option<FreeBlockTarget>,
     actuator: Option<Box<dyn Actuator>>,
     /// Held so that they are put back when managing ends.
     knobs: Knobs,
     /// What to write to.
     pub output: Output,
+    /// The soft limit of open files before it was raised: what the command is started with.
+    pub open_files: u64,
 }
 
 /// The policy of this name with these parameters set.
@@ -42,8 +45,8 @@ pub fn policy_from(name: &str, sets: &[String]) -> Result<Box<dyn Policy>> {
     let names = || POLICIES.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
     let mut policy = by_name(name).ok_or_else(|| {
         let why = match mega_core::fault::by_name(name) {
-            Some(_) => format!("policy '{name}' decides at page faults, which a stock kernel does not ask it about: it is for the simulator"),
-            None => format!("no policy '{name}' that runs on a stock kernel"),
+            Some(_) => format!("policy '{name}' decides at page faults, where an unmodified kernel has no hook; it runs in the simulator only (`mega sim`)"),
+            None => format!("no policy '{name}'"),
         };
         Failure::usage(format!("{why} (there are: {})", names()))
     })?;
@@ -72,9 +75,13 @@ pub fn scanner_for(choice: ScannerChoice) -> Result<(Box<dyn Scanner>, Vec<Strin
 /// Checks and opens everything.
 pub fn prepare(options: ManageOptions) -> Result<Ready> {
     let policy = policy_from(&options.policy, &options.set)?;
-    let mut stock = match options.compact.as_str() {
+    // Each managed process takes a descriptor; before the scanner, which takes its share.
+    let open_files = set_open_files_limit(None).context("cannot raise the limit of open files")?;
+    let mut free_blocks = match options.compact.as_str() {
         "off" => None,
-        planner => Some(Stock::new(planner::from_text(planner).map_err(Failure::usage)?)),
+        planner => Some(FreeBlockTarget::new(
+            planner::from_text(planner).map_err(Failure::usage)?,
+        )),
     };
     require(options.dry_run)?;
     let mut output = Output::open(options.journal.as_deref(), options.json, options.verbose, options.quiet)?;
@@ -110,7 +117,7 @@ pub fn prepare(options: ManageOptions) -> Result<Ready> {
         fault_size(&mut knobs, size).context("cannot set what a fault maps")?;
     }
     let mut actuator = None;
-    if stock.is_some() && !options.dry_run {
+    if free_blocks.is_some() && !options.dry_run {
         let root = ProcRoot::default();
         let ranks = planner::from_text(&options.compact).map_err(Failure::usage)?;
         let opened = match options.compact_how {
@@ -121,8 +128,8 @@ pub fn prepare(options: ManageOptions) -> Result<Ready> {
         match opened {
             Ok(way) => actuator = Some(way),
             Err(error) => {
-                output.say(&format!("no stock of free blocks is kept: {error}"));
-                stock = None;
+                output.say(&format!("no proactive compaction: {error}"));
+                free_blocks = None;
             }
         }
     }
@@ -144,69 +151,12 @@ pub fn prepare(options: ManageOptions) -> Result<Ready> {
         settings,
         options,
         claims,
-        stock,
+        free_blocks,
         actuator,
         knobs,
         output,
+        open_files,
     })
-}
-
-/// Whether managing can work here at all; one line that says what is missing and what still works.
-pub fn require(dry_run: bool) -> Result<()> {
-    let machine = mega_linux::capabilities::examine(&ProcRoot::default());
-    let mut needed = vec!["page-sizes", "thp", "cap-sys-ptrace"];
-    if !dry_run {
-        needed.extend(["cap-sys-nice", "collapse"]);
-    }
-    let missing: Vec<String> = machine
-        .findings
-        .iter()
-        .filter(|finding| finding.status == Found::Missing && needed.contains(&finding.name))
-        .map(|finding| format!("{} ({}: {})", finding.name, finding.detail, finding.consequence))
-        .collect();
-    if missing.is_empty() {
-        return Ok(());
-    }
-    anyhow::bail!(
-        "managing cannot work here; missing: {}. Run it as root; without, `mega show` of your own processes, `mega doctor`, \
-         `mega policies` and `mega replay` work",
-        missing.join("; ")
-    )
-}
-
-/// This machine's settings, with undo.
-pub fn open_knobs() -> Result<Knobs> {
-    Knobs::open(ProcRoot::default(), STATE_FOLDER.as_ref()).context("cannot keep the machine's settings safe")
-}
-
-/// What was put back, and what was not, a line each.
-pub fn describe_restored(done: &Restored) -> Vec<String> {
-    let restored = done.restored.iter().map(|path| format!("put back {}", path.display()));
-    let left = done.left.iter().map(|left| {
-        let path = left.path.display();
-        format!(
-            "left alone {path}: it was '{}', and somebody else made it '{}'",
-            left.original, left.current
-        )
-    });
-    let shared = done
-        .shared
-        .iter()
-        .map(|path| format!("{}: another manager holds it", path.display()));
-    let failed = done
-        .failed
-        .iter()
-        .map(|(path, why)| format!("could not put back {}: {why}", path.display()));
-    let corrupt = done
-        .corrupt
-        .iter()
-        .map(|path| format!("a state file made no sense; kept as {}", path.display()));
-    restored
-        .chain(left)
-        .chain(shared)
-        .chain(failed)
-        .chain(corrupt)
-        .collect()
 }
 
 impl Ready {
@@ -220,12 +170,13 @@ impl Ready {
                 stop: Some(stop),
                 duration: self.options.duration,
                 dry_run: self.options.dry_run,
+                contents: !self.options.no_contents,
                 claims: Some(self.claims),
                 actuator: self.actuator,
             },
         );
         let status = Control::new(&mut host, self.policy.as_mut(), self.settings, &mut self.output)
-            .with_stock(self.stock)
+            .with_free_block_target(self.free_blocks)
             .run();
         match self.knobs.restore() {
             Ok(done) if done.left.is_empty() && done.failed.is_empty() => {}

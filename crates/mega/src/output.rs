@@ -1,22 +1,22 @@
 //! What `run` and `manage` write: the journal, the status line, the summary.
 
-use std::fs::File;
-use std::io::{self, BufWriter, IsTerminal, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use mega_core::control::{Observer, Status};
 use mega_core::journal::{Event, Line};
 use mega_core::units::show_duration;
 use serde_json::json;
 
-use crate::exit::{tell, Failure};
 use crate::status::StatusLine;
+use mega_cli::exit::{tell, Failure};
+use mega_cli::journal::JournalFile;
 
 /// Where everything goes.
 pub struct Output {
-    journal: Option<Box<dyn Write>>,
+    journal: Option<JournalFile>,
     json: bool,
     verbose: bool,
     quiet: bool,
@@ -24,21 +24,12 @@ pub struct Output {
     complained: bool,
     /// Why the last one was refused.
     refused: Option<String>,
-    flushed: Instant,
 }
 
 impl Output {
     /// Opens the journal; fails before anything is managed if that cannot be.
     pub fn open(journal: Option<&Path>, json: bool, verbose: bool, quiet: bool) -> Result<Self> {
-        let journal: Option<Box<dyn Write>> = match journal {
-            None => None,
-            Some(path) if path == Path::new("-") => Some(Box::new(BufWriter::new(io::stdout()))),
-            Some(path) => {
-                let file =
-                    File::create(path).with_context(|| format!("cannot write the journal {}", path.display()))?;
-                Some(Box::new(BufWriter::new(file)))
-            }
-        };
+        let journal = journal.map(|path| JournalFile::create_live(path, json)).transpose()?;
         let status = (!quiet && !verbose && io::stderr().is_terminal()).then(StatusLine::default);
         Ok(Self {
             journal,
@@ -48,27 +39,10 @@ impl Output {
             status,
             complained: false,
             refused: None,
-            flushed: Instant::now(),
         })
     }
 
-    fn write(&mut self, line: &Line) -> io::Result<()> {
-        let Some(journal) = &mut self.journal else {
-            return Ok(());
-        };
-        let text = if self.json { line.to_json() } else { line.to_text() };
-        writeln!(journal, "{text}")?;
-        // Whoever follows the journal sees it at most a second late; a line a system call would cost more than the scan.
-        if self.flushed.elapsed() > Duration::from_secs(1)
-            || matches!(line.event, Event::Stop { .. } | Event::Start { .. })
-        {
-            self.flushed = Instant::now();
-            journal.flush()?;
-        }
-        Ok(())
-    }
-
-    /// A message to people.
+    /// A message for the user.
     pub fn say(&mut self, text: &str) {
         if !self.quiet {
             if let Some(status) = &mut self.status {
@@ -78,7 +52,7 @@ impl Output {
         }
     }
 
-    /// Nobody could be managed: the failure that says so, unless why each one was refused has been said.
+    /// No process could be managed: the error, unless it has been printed for each one already.
     pub fn nobody(mut self) -> anyhow::Error {
         if let Some(journal) = &mut self.journal {
             let _ = journal.flush();
@@ -96,7 +70,14 @@ impl Output {
             line.clear();
         }
         if let Some(journal) = &mut self.journal {
-            journal.flush().context("cannot write the journal")?;
+            let flushed = journal.flush();
+            let dropped = journal.dropped();
+            if dropped > 0 {
+                tell(&format!(
+                    "mega: {dropped} lines of the journal were dropped: its reader was too slow"
+                ));
+            }
+            flushed?;
         }
         if self.quiet {
             return Ok(());
@@ -117,7 +98,7 @@ impl Output {
 
 impl Observer for Output {
     fn event(&mut self, line: &Line) {
-        if let Err(error) = self.write(line) {
+        if let Some(Err(error)) = self.journal.as_mut().map(|journal| journal.write(line)) {
             // Managing goes on: a full disk is no reason to leave a program half managed.
             if !std::mem::replace(&mut self.complained, true) {
                 self.say(&format!("the journal cannot be written: {error}"));
@@ -150,10 +131,10 @@ fn share(part: Duration, whole: Duration) -> f64 {
     100.0 * part.as_secs_f64() / whole.as_secs_f64().max(1e-9)
 }
 
-/// The end in words.
+/// The summary in words.
 fn summary(s: &Status) -> String {
     format!(
-        "mega: {} promoted, {} demoted, {} not done; {} given back; {} scans in {}; \
+        "mega: {} promoted, {} demoted, {} not done; {} freed; {} scans in {}; \
          stall {} ({:.2}%), cpu {} ({:.2}%)",
         s.promoted,
         s.demoted,
@@ -165,11 +146,20 @@ fn summary(s: &Status) -> String {
         share(s.stall, s.elapsed),
         show_duration(s.cpu),
         share(s.cpu, s.elapsed),
-    ) + &stock(s)
+    ) + &compacted(s)
+        + &unscanned(s)
 }
 
-/// What became of the stock, if anything was done for it.
-fn stock(s: &Status) -> String {
+/// Processes that the last scan could not read; why has been said.
+fn unscanned(s: &Status) -> String {
+    match s.unscanned {
+        0 => String::new(),
+        n => format!("; {n} processes not scanned"),
+    }
+}
+
+/// What proactive compaction made, if it ran.
+fn compacted(s: &Status) -> String {
     if s.compactions == 0 {
         return String::new();
     }
@@ -184,14 +174,14 @@ fn stock(s: &Status) -> String {
         false => format!(" (chosen: {})", chosen.join(", ")),
     };
     format!(
-        "; stock {} blocks made in {} {once}{chosen}, cpu {}",
+        "; {} free blocks made in {} {once}{chosen}, cpu {}",
         s.made.0,
         s.compactions,
         show_duration(s.compaction_cpu)
     )
 }
 
-/// The end for machines.
+/// The summary for machines.
 fn summary_json(s: &Status) -> String {
     let ns = |d: Duration| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX);
     json!({
@@ -204,6 +194,7 @@ fn summary_json(s: &Status) -> String {
         "returned_bytes": s.returned.0,
         "regions": s.regions,
         "huge_regions": s.huge,
+        "unscanned_processes": s.unscanned,
         "waste_bytes": s.waste.0,
         "stall_ns": ns(s.stall),
         "cpu_ns": ns(s.cpu),

@@ -46,7 +46,7 @@ impl StatusLine {
         }
     }
 
-    /// The stock is shown where there is room for it.
+    /// Free blocks are shown where there is room for them.
     fn line(&self, s: &Status, width: usize) -> String {
         let mut line = format!(
             "{}/{} huge, +{} -{}, {} back, stall {:.1}% cpu {:.1}%, scan {}",
@@ -59,10 +59,16 @@ impl StatusLine {
             self.rates.1,
             show_duration(s.scan_took),
         );
-        if let Some(free) = s.stock {
-            let stock = format!(", stock {}", Bytes(free.0 * HUGE_PAGE_BYTES));
-            if line.len() + stock.len() < width {
-                line.push_str(&stock);
+        if s.unscanned > 0 {
+            let unscanned = format!(", {} processes not scanned", s.unscanned);
+            if line.len() + unscanned.len() < width {
+                line.push_str(&unscanned);
+            }
+        }
+        if let Some(blocks) = s.free_blocks {
+            let free = format!(", free blocks {}", Bytes(blocks.0 * HUGE_PAGE_BYTES));
+            if line.len() + free.len() < width {
+                line.push_str(&free);
             }
         }
         line
@@ -90,7 +96,7 @@ mod tests {
     use mega_core::units::Blocks;
 
     #[test]
-    fn the_line_fits_eighty_columns_on_a_large_machine_and_has_the_stock_where_there_is_room() {
+    fn the_line_fits_eighty_columns_on_a_large_machine_and_has_the_free_blocks_where_there_is_room() {
         let large = Status {
             regions: 524_288,
             huge: 524_000,
@@ -98,20 +104,20 @@ mod tests {
             demoted: 10_240,
             returned: Bytes::mib(999_999),
             scan_took: Duration::from_micros(123_456),
-            stock: Some(Blocks(524_288)),
+            free_blocks: Some(Blocks(524_288)),
             ..Status::default()
         };
         let small = Status {
-            stock: large.stock,
+            free_blocks: large.free_blocks,
             ..Status::default()
         };
-        for (status, width, stock) in [(large.clone(), 80, false), (large, 100, true), (small, 80, true)] {
+        for (status, width, free) in [(large.clone(), 80, false), (large, 100, true), (small, 80, true)] {
             let line = StatusLine::default().line(&status, width);
             assert!(line.len() < width, "{} {line}", line.len());
             assert!(line.contains("scan"), "{line}");
-            assert_eq!(line.contains("stock"), stock, "{line}");
+            assert_eq!(line.contains("free blocks"), free, "{line}");
         }
         let none = StatusLine::default().line(&Status::default(), 80);
-        assert!(!none.contains("stock"), "{none}");
+        assert!(!none.contains("free blocks"), "{none}");
     }
 }

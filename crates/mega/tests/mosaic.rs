@@ -78,10 +78,7 @@ fn bad_settings_are_one_clear_line_and_nothing_is_started() {
         ),
         (&["--config", "/nonexistent"], "cannot read /nonexistent"),
         (&["--config", file], "m.toml:2: unknown field `layuot`"),
-        (
-            &["--heap", "2M+8000G", "--fallback", "fail"],
-            "pages of 2M are wanted, and",
-        ),
+        (&["--heap", "2M+8000G", "--fallback", "fail"], "pages of 2M are needed,"),
         (
             &["--heap", "2M", "--reserve"],
             "has no length; say how much as in --reserve=2M=1G",
@@ -119,11 +116,11 @@ fn a_library_that_is_missing_or_foreign_is_said() {
     refuses(&mut run(), "libmemomania.so is not in");
     let library = folder.path().join("libmemomania.so");
     std::fs::write(&library, "nonsense").unwrap();
-    refuses(&mut run(), "is no library");
+    refuses(&mut run(), "is not a library");
     let mut foreign = std::fs::read("/proc/self/exe").unwrap();
     foreign[18] ^= 0x7f;
     std::fs::write(&library, foreign).unwrap();
-    refuses(&mut run(), "is of another architecture");
+    refuses(&mut run(), "is for a different architecture");
 }
 
 #[test]
@@ -294,95 +291,6 @@ $| = 1; print "ready\n"; <STDIN>; close($out); wait();
     assert!(mega.wait().unwrap().success());
 }
 
-/// Random reads of 24 MB of 48.
-const READER: &str = "
-import random, sys
-b = bytearray(48 << 20); r = random.Random(1); s = 0
-for i in range(0, len(b), 4096): b[i] = 1
-for _ in range(20000): s += b[r.randrange(24 << 20)]
-print(s)";
-
-#[test]
-fn exploring_tries_the_planned_layouts_and_recommends_one() {
-    let Some(_) = library_folder() else { return };
-    let python = Path::new("/usr/bin/python3");
-    if !python.is_file() {
-        return eprintln!("SKIPPED: /usr/bin/python3 is not there");
-    }
-    let explore = |more: &[&str]| {
-        let common = ["explore", "--windows", "2", "--rounds", "1"];
-        let mut command = mosaic(&[&common, more, &["--"]].concat());
-        command.arg(python).args(["-c", READER]);
-        command.output().unwrap()
-    };
-    let refused = explore(&["--html", "/nonexistent/page.html"]);
-    assert_eq!(refused.status.code(), Some(1));
-    assert!(text(&refused.stderr).contains("cannot write /nonexistent/page.html"));
-    let Output { status, stdout, stderr } = explore(&["--json"]);
-    assert!(status.success(), "{}", text(&stderr));
-    let found: serde_json::Value = serde_json::from_slice(&stdout).unwrap();
-    assert!(found["heap_bytes"].as_u64().unwrap() >= 48 << 20, "{found}");
-    let layouts = found["layouts"].as_array().unwrap();
-    let heaps: Vec<_> = layouts.iter().map(|layout| layout["heap"].as_str().unwrap()).collect();
-    assert_eq!(heaps.len(), 4, "{found}");
-    assert_eq!(heaps[..2], ["4K", "2M:thp@0"]);
-    assert!(layouts.iter().all(|layout| layout["seconds"].as_f64().unwrap() > 0.0));
-    let windows = found["models"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .find(|model| model["model"] == "windows");
-    assert!(windows.unwrap()["mean_error"].as_f64().unwrap() >= 0.0);
-    assert!(
-        heaps.contains(&found["recommended"]["heap"].as_str().unwrap()),
-        "{found}"
-    );
-    assert_eq!(found["recommended"]["to_base"]["rounds"], 6);
-    let folder = tempfile::tempdir().unwrap();
-    let page = folder.path().join("page.html");
-    let Output { status, stdout, .. } = explore(&["--html", page.to_str().unwrap()]);
-    let page = std::fs::read_to_string(page).unwrap();
-    assert_eq!(
-        (page.matches("<svg").count(), page.matches("<circle").count()),
-        (2, 4),
-        "{page}"
-    );
-    assert!(
-        page.contains("Recommended: --heap ") && !page.contains("<script"),
-        "{page}"
-    );
-    let out = text(&stdout);
-    assert!(status.success() && out.contains("Recommended: --heap "), "{out}");
-    assert!(out.lines().all(|line| line.chars().count() <= 100), "{out}");
-}
-
-#[test]
-fn a_program_that_fails_is_not_explored() {
-    let Some(_) = library_folder() else { return };
-    let explore = |args: &[&str]| {
-        let Output { status, stdout, stderr } = mosaic(&[&["explore"], args].concat()).output().unwrap();
-        assert!(stdout.is_empty());
-        (status.code(), text(&stderr))
-    };
-    let (status, errors) = explore(&["--", "sh", "-c", "exit 3"]);
-    assert!(
-        status == Some(1) && errors.contains("the program failed (exit status: 3) under --heap 4K"),
-        "{errors}"
-    );
-    let (status, errors) = explore(&["--pages", "1G", "--", "/bin/true"]);
-    assert!(
-        status == Some(1) && errors.contains("less than a page of 1G"),
-        "{errors}"
-    );
-    assert_eq!(explore(&["--windows", "0", "--", "/bin/true"]).0, Some(2));
-    assert_eq!(explore(&[]).0, Some(2));
-    let (status, errors) = explore(&["--", "/nonexistent"]);
-    assert!(
-        status == Some(1) && errors.contains("cannot run '/nonexistent'"),
-        "{errors}"
-    );
-}
-
 #[test]
 fn pages_are_reserved_for_the_run_and_put_back() {
     static ALONE: Mutex<()> = Mutex::new(());
@@ -411,10 +319,10 @@ fn pages_are_reserved_for_the_run_and_put_back() {
     let Output { stdout, .. } = run(&["--heap", "2M", "--reserve=2M=10M"]);
     assert!(text(&stdout).trim().parse::<u64>().unwrap() >= 5);
     assert_eq!(count(), before);
-    // More than there is: said, and the rest gets smaller pages.
+    // More than is available: reported, and smaller pages are used for the rest.
     let Output { status, stderr, .. } = run(&["--heap", "2M+8M"]);
     assert!(status.success());
     if before == 0 {
-        assert!(text(&stderr).contains("4 pages of 2M are wanted, and 0 are free: the rest gets smaller pages"));
+        assert!(text(&stderr).contains("4 pages of 2M are needed, 0 are free: using smaller pages for the rest"));
     }
 }

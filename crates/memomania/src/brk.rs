@@ -5,15 +5,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use memomania_layout::map::READ_WRITE;
 use memomania_layout::page::BASE;
 
-use crate::start::{self, BRK};
 use crate::sys::{self, Result, ENOMEM};
+use crate::world::{self, BRK};
 
 /// Bytes of the pool that are below the break. Changes under the lock.
 static BYTES: AtomicUsize = AtomicUsize::new(0);
 
 /// brk(2) as the C library has it: sets the break, or fails with ENOMEM.
 pub fn set(address: usize) -> Result<()> {
-    let mut world = start::lock();
+    let mut world = world::lock();
     let Some(pool) = world.pools[BRK].as_mut() else {
         return if sys::brk(address) >= address {
             Ok(())
@@ -38,7 +38,7 @@ pub fn set(address: usize) -> Result<()> {
 
 /// Where the break is.
 pub fn get() -> usize {
-    match start::extents()[BRK] {
+    match world::extents()[BRK] {
         extent if extent.start != 0 => extent.start + BYTES.load(Ordering::Relaxed),
         _ => sys::brk(0),
     }

@@ -21,8 +21,8 @@ use memomania_layout::settings::Fork;
 use crate::demote::Held;
 use crate::pool::Pool;
 use crate::report::{self, Event};
-use crate::start::{self, Locked, World};
 use crate::sys;
+use crate::world::{self, Locked, World};
 
 /// Bytes of hugetlb pages that are copied in any case: it takes some ten milliseconds at most.
 const CHEAP: usize = 64 << 20;
@@ -49,10 +49,10 @@ pub fn register() {
 }
 
 unsafe extern "C" fn prepare() {
-    if !start::ready() {
+    if !world::ready() {
         return;
     }
-    let mut locked = start::lock();
+    let mut locked = world::lock();
     let need = need(&locked);
     let has_gigantic = bytes(&locked, Kind::Gigantic) > 0;
     let pipe = (need != Need::Nothing).then(sys::pipe).and_then(Result::ok);

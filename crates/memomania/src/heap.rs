@@ -10,7 +10,7 @@ use std::ffi::{c_int, c_long, c_void};
 use libmimalloc_sys as _;
 use memomania_layout::page::BASE;
 
-use crate::{start, sys};
+use crate::{sys, world};
 
 extern "C" {
     fn mi_malloc(bytes: usize) -> *mut c_void;
@@ -77,7 +77,7 @@ fn size(bytes: usize) -> usize {
 /// As malloc's.
 #[no_mangle]
 pub unsafe extern "C" fn malloc(bytes: usize) -> *mut c_void {
-    match start::ready() {
+    match world::ready() {
         // SAFETY: takes a number.
         true => checked(unsafe { mi_malloc(size(bytes)) }),
         false => checked(std::ptr::null_mut()),
@@ -105,7 +105,7 @@ pub unsafe extern "C" fn free(block: *mut c_void) {
 /// As calloc's.
 #[no_mangle]
 pub unsafe extern "C" fn calloc(count: usize, bytes: usize) -> *mut c_void {
-    match (count.checked_mul(bytes), start::ready()) {
+    match (count.checked_mul(bytes), world::ready()) {
         // SAFETY: takes numbers.
         (Some(all), true) => checked(unsafe { mi_calloc(1, size(all)) }),
         _ => checked(std::ptr::null_mut()),
@@ -123,7 +123,7 @@ pub unsafe extern "C" fn realloc(block: *mut c_void, bytes: usize) -> *mut c_voi
         unsafe { free(block) };
         return std::ptr::null_mut();
     }
-    match start::ready() {
+    match world::ready() {
         // SAFETY: the program says that the block is from this family, or NULL.
         true => checked(unsafe { mi_realloc(block, size(bytes)) }),
         false => checked(std::ptr::null_mut()),
@@ -146,7 +146,7 @@ pub unsafe extern "C" fn reallocarray(block: *mut c_void, count: usize, bytes: u
 /// A block at a multiple of a power of two; NULL without an error number if there is none.
 fn aligned(alignment: usize, bytes: usize) -> *mut c_void {
     // More than that fails in the same way, but slower.
-    if bytes > isize::MAX as usize || alignment > isize::MAX as usize - bytes || !start::ready() {
+    if bytes > isize::MAX as usize || alignment > isize::MAX as usize - bytes || !world::ready() {
         return std::ptr::null_mut();
     }
     // SAFETY: takes numbers; the alignment is a power of two.

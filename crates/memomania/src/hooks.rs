@@ -7,7 +7,7 @@ use memomania_layout::request::Request;
 use memomania_layout::wire::VARIABLE;
 
 use crate::sys::{self, Result};
-use crate::{brk, mapping, report, start};
+use crate::{brk, mapping, report, world};
 
 const FAILED: *mut c_void = libc::MAP_FAILED;
 
@@ -50,7 +50,7 @@ pub unsafe extern "C" fn mmap(
         flags,
         offset,
     };
-    pointer(match start::ready() {
+    pointer(match world::ready() {
         true => mapping::mmap(&request, fd),
         false => sys::mmap(at as usize, length, prot, flags, fd, offset),
     })
@@ -79,7 +79,7 @@ pub unsafe extern "C" fn mmap64(
 /// As munmap's.
 #[no_mangle]
 pub unsafe extern "C" fn munmap(at: *mut c_void, length: usize) -> c_int {
-    status(match start::ready() {
+    status(match world::ready() {
         true => mapping::munmap(at as usize, length),
         false => sys::munmap(at as usize, length),
     })
@@ -91,7 +91,7 @@ pub unsafe extern "C" fn munmap(at: *mut c_void, length: usize) -> c_int {
 /// As mprotect's.
 #[no_mangle]
 pub unsafe extern "C" fn mprotect(at: *mut c_void, length: usize, prot: c_int) -> c_int {
-    status(match start::ready() {
+    status(match world::ready() {
         true => mapping::mprotect(at as usize, length, prot),
         false => sys::mprotect(at as usize, length, prot),
     })
@@ -103,7 +103,7 @@ pub unsafe extern "C" fn mprotect(at: *mut c_void, length: usize, prot: c_int) -
 /// As madvise's.
 #[no_mangle]
 pub unsafe extern "C" fn madvise(at: *mut c_void, length: usize, advice: c_int) -> c_int {
-    status(match start::ready() {
+    status(match world::ready() {
         true => mapping::madvise(at as usize, length, advice),
         false => sys::madvise(at as usize, length, advice),
     })
@@ -120,7 +120,7 @@ pub unsafe extern "C" fn mremap(at: *mut c_void, old: usize, new: usize, flags: 
         0 => 0,
         _ => to as usize,
     };
-    pointer(match start::ready() {
+    pointer(match world::ready() {
         true => mapping::mremap(at as usize, old, new, flags, target),
         false => sys::mremap(at as usize, old, new, flags, target),
     })
@@ -132,7 +132,7 @@ pub unsafe extern "C" fn mremap(at: *mut c_void, old: usize, new: usize, flags: 
 /// As brk's.
 #[no_mangle]
 pub unsafe extern "C" fn brk(at: *mut c_void) -> c_int {
-    match start::ready() {
+    match world::ready() {
         true => status(brk::set(at as usize).map(|()| 0)),
         false => status(Err(sys::ENOMEM)),
     }
@@ -144,7 +144,7 @@ pub unsafe extern "C" fn brk(at: *mut c_void) -> c_int {
 /// As sbrk's.
 #[no_mangle]
 pub unsafe extern "C" fn sbrk(increment: isize) -> *mut c_void {
-    match start::ready() {
+    match world::ready() {
         true => pointer(brk::shift(increment)),
         false => pointer(Err(sys::ENOMEM)),
     }
@@ -152,8 +152,8 @@ pub unsafe extern "C" fn sbrk(increment: isize) -> *mut c_void {
 
 /// Runs when the loader has loaded everything, before main. Most of the time our functions were called before.
 extern "C" fn loaded() {
-    start::ready();
-    if !start::lock().settings.inherit {
+    world::ready();
+    if !world::lock().settings.inherit {
         forget();
     }
 }

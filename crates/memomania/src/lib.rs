@@ -14,7 +14,8 @@
 //! | --- | --- |
 //! | [`sys`] | system calls, raw: the C library's would be our own |
 //! | [`lock`] | the one lock, with signals held back |
-//! | [`start`] | settings and pools, made at the first call of any of our functions |
+//! | [`world`] | settings and pools, behind the lock; made at the first call of any of our functions |
+//! | [`start`] | how they are made |
 //! | [`pool`] | a pool: mapping, unmapping, protecting and advising parts of it; its pages replaced, and at a fork |
 //! | [`demote`] | a hugetlb page replaced by base pages while the program uses it |
 //! | [`mapping`] | the mmap family over pools and kernel |
@@ -38,3 +39,7 @@ mod pool;
 mod report;
 mod start;
 mod sys;
+mod world;
+
+/// Makes the library ready; [`world::ready`] calls it, and what it starts asks [`world`].
+const START: fn() = start::start;

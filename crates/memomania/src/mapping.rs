@@ -6,8 +6,8 @@ use memomania_layout::request::{flag, Reason, Request};
 
 use crate::pool::{pages, Extent, Pool};
 use crate::report::{self, Event};
-use crate::start::{self, World, ANON};
 use crate::sys::{self, Result, EEXIST, EINVAL, ENOMEM};
+use crate::world::{self, World, ANON};
 
 mod remap;
 
@@ -27,7 +27,7 @@ fn parts(start: usize, end: usize) -> impl Iterator<Item = Part> {
         if at >= end {
             return None;
         }
-        let extents = start::extents();
+        let extents = world::extents();
         let inside = |extent: &Extent| (extent.start..extent.end).contains(&at);
         let pool = extents.iter().position(inside);
         let cut = match pool {
@@ -84,17 +84,17 @@ impl World {
 
 /// munmap(2)
 pub fn munmap(address: usize, length: usize) -> Result<usize> {
-    if !is_range(address, length) || !start::meets_pool(address, length) {
+    if !is_range(address, length) || !world::meets_pool(address, length) {
         return sys::munmap(address, length);
     }
-    start::lock()
+    world::lock()
         .each(address, length, Pool::unmap, sys::munmap)
         .map(|()| 0)
 }
 
 /// mprotect(2)
 pub fn mprotect(address: usize, length: usize, protection: i32) -> Result<usize> {
-    if !is_range(address, length) || !start::meets_pool(address, length) {
+    if !is_range(address, length) || !world::meets_pool(address, length) {
         return sys::mprotect(address, length, protection);
     }
     if protection & !(flag::PROT_ALL | 8) != 0 {
@@ -102,17 +102,17 @@ pub fn mprotect(address: usize, length: usize, protection: i32) -> Result<usize>
     }
     let in_pool = |pool: &mut Pool, start, end| pool.protect(start, end, protection);
     let in_kernel = |start, length| sys::mprotect(start, length, protection);
-    start::lock().each(address, length, in_pool, in_kernel).map(|()| 0)
+    world::lock().each(address, length, in_pool, in_kernel).map(|()| 0)
 }
 
 /// madvise(2)
 pub fn madvise(address: usize, length: usize, advice: i32) -> Result<usize> {
-    if !is_range(address, length) || !start::meets_pool(address, length) {
+    if !is_range(address, length) || !world::meets_pool(address, length) {
         return sys::madvise(address, length, advice);
     }
     let in_pool = |pool: &mut Pool, start, end| pool.advise(start, end, advice);
     let in_kernel = |start, length| sys::madvise(start, length, advice);
-    start::lock().each(address, length, in_pool, in_kernel).map(|()| 0)
+    world::lock().each(address, length, in_pool, in_kernel).map(|()| 0)
 }
 
 /// mmap(2)
@@ -129,18 +129,18 @@ pub fn mmap(request: &Request, fd: i32) -> Result<usize> {
     };
     if request.is_fixed() {
         let aligned = request.address % BASE == 0 && request.is_valid();
-        if !aligned || !start::meets_pool(request.address, request.length) {
+        if !aligned || !world::meets_pool(request.address, request.length) {
             report::count(Event::Fall(Reason::Address));
             return kernel(request.flags);
         }
-        return mmap_over(&mut start::lock(), request, &kernel);
+        return mmap_over(&mut world::lock(), request, &kernel);
     }
     let mut request = *request;
     let hint = request.address - request.address % BASE;
-    if request.address != 0 && request.is_valid() && start::meets_pool(hint, 1) {
+    if request.address != 0 && request.is_valid() && world::meets_pool(hint, 1) {
         // The program may ask for what it had before.
         const ELSEWHERE: i32 = flag::MAP_HUGETLB | flag::MAP_32BIT;
-        let mut world = start::lock();
+        let mut world = world::lock();
         if request.flags & ELSEWHERE == 0 && is_free(&world, hint, hint.saturating_add(request.length)) {
             let here = Request {
                 address: hint,
@@ -160,7 +160,7 @@ pub fn mmap(request: &Request, fd: i32) -> Result<usize> {
     }
     let protection = request.protection as Page;
     let count = pages(request.length);
-    let mut world = start::lock();
+    let mut world = world::lock();
     let Some(pool) = world.pools[ANON].as_mut() else {
         report::count(Event::Fall(Reason::NoPool));
         return kernel(request.flags);

@@ -7,8 +7,8 @@ use memomania_layout::report::{Pool, Process, EVENTS};
 use memomania_layout::request::flag;
 use memomania_layout::status;
 
-use crate::start::{self, World};
 use crate::sys::{self, Line};
+use crate::world::{self, World};
 
 pub use memomania_layout::report::Event;
 
@@ -43,10 +43,10 @@ pub fn publish(world: &'static World) {
 
 /// Appends this process's line to the report, if there is to be one.
 pub fn write() {
-    if !start::ready() {
+    if !world::ready() {
         return;
     }
-    let world = start::lock();
+    let world = world::lock();
     let path = world.settings.report;
     if path.is_empty() {
         return;

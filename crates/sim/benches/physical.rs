@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use criterion::{criterion_group, criterion_main, Criterion, Throughput};
-use mega_core::block::Hpfn;
+use mega_core::compaction::block::Hpfn;
 use mega_core::units::Share;
 use mega_sim::physical::{Ask, Compact, DownTo, Fragmenter, Layout, Mover, Physical};
 use mega_sim::unit::{Frame, Owner, BLOCK_ORDER};

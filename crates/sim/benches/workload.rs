@@ -3,11 +3,12 @@
 #![allow(missing_docs)] // what criterion_group! makes has none
 
 use criterion::{criterion_group, criterion_main, BatchSize, Criterion, Throughput};
-use mega_sim::trace::{Header, Reader, Recorder, Replay, ReplayOptions};
+use mega_sim::trace::{Recorder, Replay, ReplayOptions};
 use mega_sim::workload::{
     run_to_end, CountingMemory, GraphOptions, Gups, GupsOptions, Kv, KvOptions, PageRank, Program,
 };
 use mega_sim::workload::{Stride, StrideOptions};
+use mega_trace::{Header, Reader};
 
 /// Runs a program to its end; returns its touches.
 fn touches(mut program: impl Program<CountingMemory>) -> u64 {

@@ -1,9 +1,8 @@
 //! The simulated machine as the control loop sees it: a [`Host`]. Any scan-time policy of core runs on it unchanged.
 //!
-//! The manager has a processor of its own and a clock of its own. What it does takes the time that it takes on a live machine
-//! ([`Costs`](crate::cost::Costs)); the programs run on meanwhile, and wait where they would.
+//! The manager has a processor and a clock of its own. Its work takes as long as on a live machine ([`Costs`](crate::cost::Costs)); the
+//! programs run meanwhile, and wait where live ones would.
 
-mod aged;
 mod compaction;
 #[cfg(test)]
 mod tests;
@@ -13,25 +12,25 @@ pub use compaction::Compacting;
 use std::collections::{btree_map, BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use mega_core::action::{Action, Call, CallError, Kind};
-use mega_core::block::BlockHistory;
+use mega_core::action::{Action, ActionKind, Call, CallError};
+use mega_core::ageing::accessed_bits::AccessedBits;
+use mega_core::compaction::history::BlockHistory;
+use mega_core::compaction::target::{Compacted, Order};
 use mega_core::fault::Effort as BlockEffort;
-use mega_core::host::{Aged as AgedReport, Contiguity, Host, HostEvent, Look, Wake, Wants};
+use mega_core::host::{AgeingReport, Contiguity, Host, HostEvent, Look, Wake, Wants};
 use mega_core::observe::{Observation, ProcessId, ProcessView, Region, Snapshot};
-use mega_core::stock::{Compacted, Order};
 use mega_core::units::{BasePages, Blocks, Time, REGION_PAGES};
 
 use crate::machine::{Machine, Refusal};
 use crate::space::{Entry, Space};
 use crate::unit::Owner;
-use aged::Aged;
 
-/// Looking at one region in between: a system call and a scan of one region, in ns. A modelling choice: FACTS.md has no figure for it.
+/// Looking at one region between scans: a system call and a scan of one region, in ns. A modelling choice: docs/linux.md has no figure for it.
 const LOOK_ONE_NS: u64 = 10_000;
 
 /// Runs the programs.
 pub trait Drive {
-    /// Runs them until their clocks reach this moment, in ns. False: they are all over.
+    /// Runs them until their clocks reach this moment, in ns. False: all have ended.
     fn run(&mut self, machine: &mut Machine, until_ns: u64) -> bool;
 }
 
@@ -41,13 +40,13 @@ impl<F: FnMut(&mut Machine, u64) -> bool> Drive for F {
     }
 }
 
-/// What is known of one managed process.
+/// The manager's state of one process.
 #[derive(Debug, Default)]
 struct Managed {
-    aged: Aged,
-    /// Zero-filled base pages of the huge pages that were read.
+    aged: AccessedBits,
+    /// Zero-filled base pages of the huge pages read so far.
     contents: BTreeMap<Region, u16>,
-    /// Where reading contents goes on.
+    /// Where reading contents continues.
     next: Option<Region>,
 }
 
@@ -55,11 +54,11 @@ struct Managed {
 pub struct SimHost<D> {
     /// The machine.
     pub machine: Machine,
-    /// What runs on it.
+    /// The programs.
     pub drive: D,
-    /// How blocks are made.
+    /// How it compacts.
     pub compacting: Compacting,
-    /// Only processes of these names are managed; none: all are.
+    /// Only processes of these names are managed; none: all.
     pub only: Option<BTreeSet<String>>,
     now_ns: u64,
     cpu_ns: u64,
@@ -90,13 +89,13 @@ impl<D: Drive> SimHost<D> {
         }
     }
 
-    /// The manager works for so long.
+    /// Charges the manager for so much work.
     fn work(&mut self, ns: u64) {
         self.now_ns += ns;
         self.cpu_ns += ns;
     }
 
-    /// Lets the programs come up to the manager's clock.
+    /// Runs the programs up to the manager's clock.
     fn catch_up(&mut self) {
         if !self.over {
             self.over = !self.drive.run(&mut self.machine, self.now_ns);
@@ -104,7 +103,7 @@ impl<D: Drive> SimHost<D> {
         self.machine.pass_until(self.now_ns);
     }
 
-    /// Takes in who came and drops who went.
+    /// Adds new processes and drops ended ones.
     fn refresh(&mut self) {
         let alive: BTreeMap<ProcessId, String> = self
             .machine
@@ -130,7 +129,7 @@ impl<D: Drive> SimHost<D> {
         }
     }
 
-    /// Looks at one region, for nothing. None where nothing is mapped, or the mapping does not cover it.
+    /// Observes one region, free of charge. None where nothing is mapped, or the mapping does not cover it.
     fn seen(&self, space: &Space, managed: &Managed, region: Region) -> Option<Observation> {
         let can = space.can(region)?;
         if !space.covers(region) {
@@ -175,7 +174,7 @@ impl<D: Drive> SimHost<D> {
         (seen.mapped > BasePages::ZERO).then_some(seen)
     }
 
-    /// Reads the contents of huge pages as far as the allowance goes, from where it stopped. Returns the time spent, in ns.
+    /// Reads the contents of huge pages within the allowance, from where it stopped. Returns the time spent, in ns.
     fn read_contents(&self, space: &Space, managed: &mut Managed, allowance_ns: u64) -> u64 {
         let huge = |region: &Region| matches!(space.tables.get(*region), Entry::Huge(_));
         managed.contents.retain(|region, _| huge(region));
@@ -201,7 +200,7 @@ impl<D: Drive> SimHost<D> {
         };
         let zero = REGION_PAGES - huge.held();
         managed.contents.insert(region, zero as u16);
-        // A page that is not zero is left after its first bytes.
+        // A non-zero page is left after its first bytes.
         let price = self.machine.costs().check_zero_ns;
         u64::from(zero) * price + u64::from(huge.held()) * price / 8
     }
@@ -279,8 +278,8 @@ impl<D: Drive> Host for SimHost<D> {
         }
     }
 
-    fn age(&mut self, process: ProcessId, regions: &[Region]) -> AgedReport {
-        let mut report = AgedReport::default();
+    fn age(&mut self, process: ProcessId, regions: &[Region]) -> AgeingReport {
+        let mut report = AgeingReport::default();
         let Some(id) = self.machine.by_process_id(process) else {
             return report;
         };
@@ -344,13 +343,13 @@ impl<D: Drive> Host for SimHost<D> {
         self.machine.take_bill();
         let began = self.now_ns.saturating_mul(1000);
         let (result, bill) = match action.kind {
-            Kind::Promote => {
+            ActionKind::Promote => {
                 let result = self.machine.collapse(id, action.region, BlockEffort::Hard);
                 let bill = self.machine.take_bill();
                 self.machine.block_collapse(id, action.region, began, bill);
                 (result, bill)
             }
-            Kind::Demote => {
+            ActionKind::Demote => {
                 let result = self.machine.demote(id, action.region);
                 let bill = self.machine.take_bill();
                 self.machine.block(id, Some(action.region), began, bill);

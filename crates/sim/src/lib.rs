@@ -1,26 +1,24 @@
-//! A machine that is simulated: the second [`Host`](mega_core::host::Host). The very same policies decide on it as on a live one.
+//! A simulated machine, the second [`Host`](mega_core::host::Host). The very same policies decide on it as on a live one.
 //!
-//! Nothing here but [`calibrate`] reads a clock, and nothing draws a number that the seed does not give: the same seed gives the same bytes. The layers, from memory up
-//! to experiments; each uses only those above it:
+//! Nothing here reads a clock, and nothing draws a number that the seed does not give: the same seed gives the same bytes. The layers, from memory up
+//! to experiments; each uses only those above it (`tests/layers.rs` checks that):
 //!
 //! | module | subject |
 //! | --- | --- |
-//! | [`unit`] | frames, virtual pages, who owns a frame |
-//! | [`cost`] | what each thing takes, in nanoseconds, and where the figure is from |
-//! | [`calibrate`] | measures those on the live machine |
+//! | [`unit`] | frames, virtual pages, the owners of frames |
+//! | [`cost`] | the cost of each operation, in nanoseconds, and the source of the figure |
 //! | [`physical`] | zones, the buddy allocator, compaction |
 //! | [`tlb`] | TLBs, page-walk caches, the cost of a walk |
 //! | [`space`] | mappings and page tables of a process |
-//! | [`fault`] | what each system does at a fault |
+//! | [`workload`] | programs, and the memory that they ask for ([`workload::Memory`]) |
 //! | [`machine`] | all of it together: accesses, faults, system calls, time |
 //! | [`host`] | the machine as the control loop sees it |
-//! | [`workload`] | programs that run on it |
-//! | [`scenario`] | a run from beginning to end: machine, system, programs, what came out |
-//! | [`trace`] | recordings of programs and of scans, to be replayed |
+//! | [`scenario`] | a run from beginning to end: machine, system, programs, outcome |
+//! | [`trace`] | recordings of programs: made, replayed, exported |
 
-pub mod calibrate;
+#![deny(missing_docs)]
+
 pub mod cost;
-pub mod fault;
 pub mod host;
 pub mod machine;
 pub mod physical;

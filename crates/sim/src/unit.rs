@@ -1,8 +1,8 @@
-//! Frames, virtual pages, and who owns a frame.
+//! Frames, virtual pages, and the owners of frames.
 
 use std::num::NonZeroU16;
 
-use mega_core::block::Hpfn;
+use mega_core::compaction::block::Hpfn;
 use mega_core::observe::Region;
 use mega_core::units::REGION_PAGES;
 
@@ -18,16 +18,16 @@ pub const MAX_ORDER: u8 = 10;
 pub struct Frame(pub u32);
 
 impl Frame {
-    /// The largest number there can be.
+    /// The largest frame number.
     pub const MAX: u32 = (1 << 28) - 1;
 
-    /// The block that it lies in.
+    /// The block that contains it.
     #[must_use]
     pub fn block(self) -> Hpfn {
         Hpfn(self.0 / REGION_PAGES)
     }
 
-    /// The first frame of a block.
+    /// The first frame of a block (HPFN).
     #[must_use]
     pub fn first_of(block: Hpfn) -> Self {
         Self(block.0 * REGION_PAGES)
@@ -39,7 +39,7 @@ impl Frame {
 pub struct Page(pub u64);
 
 impl Page {
-    /// The page that holds this address.
+    /// The page that contains this address.
     #[must_use]
     pub fn at(address: u64) -> Self {
         Self(address >> BASE_PAGE_BITS)
@@ -51,13 +51,13 @@ impl Page {
         self.0 << BASE_PAGE_BITS
     }
 
-    /// The region that it lies in.
+    /// The region that contains it.
     #[must_use]
     pub fn region(self) -> Region {
         Region(self.0 / u64::from(REGION_PAGES))
     }
 
-    /// Its place in its region, 0 to 511.
+    /// Its index in its region, 0 to 511.
     #[must_use]
     pub fn index(self) -> usize {
         (self.0 % u64::from(REGION_PAGES)) as usize
@@ -74,19 +74,19 @@ impl Page {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SpaceId(pub NonZeroU16);
 
-/// Who owns a frame that is not free.
+/// The owner of an allocated frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Owner {
-    /// The kernel: it can never be moved.
+    /// The kernel: unmovable.
     Kernel,
-    /// The page cache: it can be moved, and dropped.
+    /// The page cache: movable, and can be dropped.
     Cache,
-    /// Held back by a reservation for this region of a process, and not populated: it can be moved with its block only.
+    /// Held by a reservation for this region of a process and not populated: movable only with its block.
     Reserved(SpaceId, Region),
     /// Anonymous memory of one process, mapped at this page. Part of a huge page when the frame was allocated as a block.
     Anonymous(SpaceId, Page),
-    /// Anonymous memory that several processes share after a fork: who maps it is found by the spaces themselves. The number is a key of theirs.
+    /// Anonymous memory shared by processes after a fork; the spaces find its mappers. The number is their key.
     Shared(u32),
-    /// Movable memory of nobody in particular: a fragmenter's.
+    /// Movable memory without a process: a fragmenter's.
     Ballast,
 }

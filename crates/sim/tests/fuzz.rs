@@ -10,7 +10,7 @@ use std::io::Write;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::time::{Duration, Instant};
 
-use mega_core::action::{Kind as ActionKind, Outcome};
+use mega_core::action::{ActionKind, Outcome};
 use mega_core::journal::{seen, Event, Line};
 use mega_core::observe::{Can, Machine, Observation, ProcessId, Region};
 use mega_core::policy::by_name;
@@ -18,10 +18,9 @@ use mega_core::replay::{contrast, policy_of, replay};
 use mega_core::units::{BasePages, Blocks, Bytes, Share, Time};
 use mega_sim::cost::Costs;
 use mega_sim::scenario::Scenario;
-use mega_sim::trace::{
-    count, write_text, Header, Kind, LackeyReader, Reader, Record, Replay, ReplayOptions, Scans, TextReader, Writer,
-};
+use mega_sim::trace::{Replay, ReplayOptions};
 use mega_sim::workload::{Advice, CountingMemory, Memory, MemoryError, Program, Progress, Spec, NAMES};
+use mega_trace::{count, write_text, Header, Kind, LackeyReader, Reader, Record, Scans, TextReader, Writer};
 use rand_core::{RngCore, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 

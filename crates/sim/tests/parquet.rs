@@ -6,8 +6,9 @@ use std::path::Path;
 
 use mega_core::observe::{Can, Machine, Observation, ProcessId, Region, Why};
 use mega_core::units::{BasePages, Blocks, Bytes, Share};
-use mega_sim::trace::{export, Kind, Record, Source, TraceError};
+use mega_sim::trace::export;
 use mega_sim::workload::Advice;
+use mega_trace::{Kind, Record, Source, TraceError};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::Field;
 

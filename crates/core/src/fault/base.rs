@@ -1,8 +1,8 @@
-//! Base pages only: what every comparison starts from (`transparent_hugepage=never`).
+//! Base pages only: the baseline of every comparison (`transparent_hugepage=never`).
 
 use crate::fault::{Fault, FaultPolicy, Place, Rest, Unmapped};
 
-/// The policy. It remembers nothing.
+/// The policy. It is stateless.
 #[derive(Debug, Default)]
 pub struct BaseFault;
 
@@ -15,7 +15,7 @@ impl FaultPolicy for BaseFault {
         Place::Base
     }
 
-    /// Huge pages can still come from a scan-time policy; Linux treats them as ever.
+    /// Huge pages can still come from a scan-time policy; partial unmaps are handled as Linux does.
     fn unmapped(&mut self, _: &Unmapped) -> Rest {
         Rest::Deferred
     }

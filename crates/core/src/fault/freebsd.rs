@@ -5,17 +5,16 @@
 //! - A partial unmap breaks the huge mapping at once; what was unmapped goes back to the reservation.
 //! - No direct compaction: without a free block the region gets base pages.
 //! - For anonymous memory a reservation may reach beyond the mapping.
-//! - Under pressure the reservation that has not changed for longest is broken first: that is for whoever runs out of memory to do.
+//! - Under memory shortage the reservation unchanged for longest is broken first: that is up to reclaim.
 
-use crate::fault::{Advice, Effort, Fault, FaultPolicy, Place, Reservation, Rest, Step, Unmapped};
-use crate::policy::params::{parameters, Count};
-use crate::policy::{Param, ParamError};
+use crate::fault::{Effort, Fault, FaultPolicy, HugeAdvice, Place, Reservation, Rest, Step, Unmapped};
+use crate::policy::params::{hand_on_parameters, parameters, Count};
 
 parameters! {
     /// FreeBSD's rules.
     pub struct FreeBsdParams for "freebsd" {
         threshold: Count<1, 512> = Count(512), "populated base pages at which a reservation is mapped huge";
-        beyond: bool = true, "reserve where the mapping does not cover the whole region, too";
+        beyond: bool = true, "also reserve where the mapping does not cover the whole region";
     }
 }
 
@@ -31,7 +30,7 @@ impl FaultPolicy for FreeBsd {
     }
 
     fn place(&mut self, fault: &Fault) -> Place {
-        if fault.advice != Advice::NoHuge && (fault.fits || self.params.beyond) {
+        if fault.advice != HugeAdvice::NoHuge && (fault.fits || self.params.beyond) {
             Place::Reserve(Effort::Free)
         } else {
             Place::Base
@@ -50,13 +49,7 @@ impl FaultPolicy for FreeBsd {
         Rest::Reserved
     }
 
-    fn set(&mut self, name: &str, value: &str) -> Result<(), ParamError> {
-        self.params.set(name, value)
-    }
-
-    fn params(&self) -> Vec<Param> {
-        self.params.list()
-    }
+    hand_on_parameters!();
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
-//! Pages of 1 GB wherever they fit, else of 2 MB: what a program has under Memomania's layout `1G` with pages set aside for all of it.
+//! 1 GB pages wherever they fit, otherwise 2 MB: what a program has under Memomania's layout `1G` with enough pages reserved.
 //!
-//! Memomania sets its pages aside beforehand; here a GB is taken when it is first touched, from what is free in one piece, which is the same on
-//! memory that is not fragmented.
+//! Memomania reserves its pages in advance; here a GB is taken at its first touch from contiguous free memory, which is equivalent on
+//! unfragmented memory.
 
-use crate::fault::{Advice, Effort, Fault, FaultPolicy, Place};
+use crate::fault::{Effort, Fault, FaultPolicy, HugeAdvice, Place};
 
-/// The policy. It remembers nothing.
+/// The policy. It is stateless.
 #[derive(Debug, Default)]
 pub struct GiantFault;
 
@@ -16,7 +16,7 @@ impl FaultPolicy for GiantFault {
 
     fn place(&mut self, fault: &Fault) -> Place {
         match fault.advice {
-            Advice::NoHuge => Place::Base,
+            HugeAdvice::NoHuge => Place::Base,
             _ => Place::Giant(Effort::Direct),
         }
     }
@@ -35,7 +35,7 @@ mod tests {
     fn what_asked_for_no_huge_pages_gets_none() {
         assert_eq!(GiantFault.place(&fault()), Place::Giant(Effort::Direct));
         let asked = Fault {
-            advice: Advice::NoHuge,
+            advice: HugeAdvice::NoHuge,
             ..fault()
         };
         assert_eq!(GiantFault.place(&asked), Place::Base);

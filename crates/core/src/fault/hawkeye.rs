@@ -1,18 +1,17 @@
-//! HawkEye's part in faults (ASPLOS'19): faults map base pages (promotion is asynchronous, by [`crate::policy::Hawkeye`]), and free memory is zeroed in
+//! HawkEye at faults (ASPLOS'19): faults map base pages (promotion is asynchronous, by [`crate::policy::Hawkeye`]), and free memory is zeroed in
 //! the background, with non-temporal stores, so that faults and promotions find it zeroed.
 
 use std::time::Duration;
 
 use crate::fault::{Background, Chore, Fault, FaultPolicy, Place};
-use crate::policy::params::parameters;
-use crate::policy::{Param, ParamError};
+use crate::policy::params::{hand_on_parameters, parameters};
 use crate::units::Bytes;
 
 parameters! {
     /// HawkEye's pre-zeroing.
     pub struct HawkeyeFaultParams for "hawkeye" {
         period: Duration = Duration::from_secs(1), "time between rounds of zeroing";
-        rate: Bytes = Bytes(40 << 20), "free memory zeroed per second at most; a modelling choice";
+        rate: Bytes = Bytes(40 << 20), "maximum of free memory zeroed per second; a modelling choice";
     }
 }
 
@@ -40,13 +39,7 @@ impl FaultPolicy for HawkeyeFault {
         vec![Chore::Prezero(Bytes(bytes as u64))]
     }
 
-    fn set(&mut self, name: &str, value: &str) -> Result<(), ParamError> {
-        self.params.set(name, value)
-    }
-
-    fn params(&self) -> Vec<Param> {
-        self.params.list()
-    }
+    hand_on_parameters!();
 }
 
 #[cfg(test)]

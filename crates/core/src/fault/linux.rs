@@ -1,30 +1,30 @@
-//! Stock Linux (Documentation/admin-guide/mm/transhuge.rst; mm/huge_memory.c).
+//! Unmodified Linux (Documentation/admin-guide/mm/transhuge.rst; mm/huge_memory.c).
 //!
-//! - `enabled`: at the first fault of a region that the mapping covers a huge page is tried for: `always`; only where the mapping has MADV_HUGEPAGE
-//!   (`madvise`); or `never`. MADV_NOHUGEPAGE forbids it.
-//! - `defrag`: how hard it is tried for (`vma_thp_gfp_mask`): `always` compacts in the fault, thoroughly only where the mapping is advised; `defer` wakes kcompactd; `defer+madvise` compacts in the
-//!   fault where the mapping is advised and wakes kcompactd elsewhere; `madvise` compacts where advised and takes what is free elsewhere; `never`
-//!   takes what is free. After a failed compaction the next 2^n, n up to 6, do not try: that is the compaction's own business.
-//! - khugepaged goes round at `pages_to_scan` = 4096 base pages per `scan_sleep` = 10 s and promotes where at most `max_ptes_none` = 511 of 512 are not
-//!   there.
-//! - A huge page of which a part is unmapped has its mapping split; its memory stays whole in the deferred split queue until there is pressure.
-//! - 6.12: under pressure huge pages with more than `max_ptes_none` zero-filled base pages are split; none has while that is 511.
+//! - `enabled`: where the first fault in a region that the mapping covers tries for a huge page: `always`; `madvise`, only where the
+//!   mapping has MADV_HUGEPAGE; or `never`. MADV_NOHUGEPAGE forbids it.
+//! - `defrag`: how hard it tries (`vma_thp_gfp_mask`). `always` uses direct compaction, thorough only where the mapping is advised; `defer` wakes
+//!   kcompactd; `defer+madvise` uses direct compaction where the mapping is advised and wakes kcompactd elsewhere; `madvise` uses direct
+//!   compaction where advised and takes what is free elsewhere; `never` takes what is free. After a failed compaction the next 2^n attempts,
+//!   n up to 6, are deferred; that is up to compaction.
+//! - khugepaged scans `pages_to_scan` = 4096 base pages per `scan_sleep` = 10 s and collapses regions in which at most `max_ptes_none` = 511
+//!   of 512 base pages are missing.
+//! - A partially unmapped huge page has its mapping split; its memory stays whole on the deferred split queue until there is pressure.
+//! - 6.12: under pressure, huge pages with more than `max_ptes_none` zero-filled base pages are split; none has while that is 511.
 
 use std::time::Duration;
 
-use crate::fault::{Advice, Background, Chore, Effort, Fault, FaultPolicy, Place, Rest, Unmapped};
-use crate::policy::params::{parameters, Count, ParamValue};
-use crate::policy::{Param, ParamError};
+use crate::fault::{Background, Chore, Effort, Fault, FaultPolicy, HugeAdvice, Place, Rest, Unmapped};
+use crate::policy::params::{hand_on_parameters, parameters, Count, ParamValue};
 use crate::units::{Share, UnitError};
 
 /// `transparent_hugepage/enabled`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Enabled {
-    /// Everywhere.
+    /// For all mappings.
     Always,
-    /// Where the program asked for it.
+    /// For mappings with MADV_HUGEPAGE.
     Madvise,
-    /// Nowhere.
+    /// Never.
     Never,
 }
 
@@ -50,15 +50,15 @@ impl ParamValue for Enabled {
 /// `transparent_hugepage/defrag`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Defrag {
-    /// Compaction in the fault.
+    /// Direct compaction.
     Always,
-    /// kcompactd is woken.
+    /// Wake kcompactd.
     Defer,
-    /// Compaction in the fault where advised, kcompactd elsewhere.
+    /// Direct compaction where advised; wake kcompactd elsewhere.
     DeferMadvise,
-    /// Compaction in the fault where advised.
+    /// Direct compaction where advised; elsewhere only what is free.
     Madvise,
-    /// What is free.
+    /// Only what is free.
     Never,
 }
 
@@ -89,17 +89,17 @@ impl ParamValue for Defrag {
 }
 
 parameters! {
-    /// The kernel's knobs with its defaults.
+    /// The kernel's settings with its defaults.
     pub struct LinuxFaultParams for "linux" {
         enabled: Enabled = Enabled::Always, "where a first fault gets a huge page: always, madvise, never";
-        defrag: Defrag = Defrag::Madvise, "how hard it is tried for: always, defer, defer+madvise, madvise, never";
+        defrag: Defrag = Defrag::Madvise, "how hard a fault tries for a free block: always, defer, defer+madvise, madvise, never";
         khugepaged: bool = true, "whether khugepaged runs";
-        pages_to_scan: Count<1, 100_000_000> = Count(4096), "base pages that khugepaged looks at per pass";
+        pages_to_scan: Count<1, 100_000_000> = Count(4096), "base pages that khugepaged scans per pass";
         scan_sleep: Duration = Duration::from_secs(10), "time between its passes";
-        huge_after_load: bool = false, "a store to a region that was only loaded from gets a huge page too (before Linux 5.8 and again by 6.18)";
-        max_ptes_none: Count<0, 511> = Count(511), "base pages that may be missing in a region that it promotes";
+        huge_after_load: bool = false, "a store to a region so far only loaded from gets a huge page too (before Linux 5.8 and again by 6.18)";
+        max_ptes_none: Count<0, 511> = Count(511), "maximum of missing base pages in a region that khugepaged collapses";
         shrink_underused: bool = true, "split huge pages with more zero-filled pages than max_ptes_none under pressure (6.12)";
-        pressure_under: Share = Share::percent(5), "available memory under which there is pressure";
+        pressure_under: Share = Share::percent(5), "available memory below which there is pressure";
     }
 }
 
@@ -116,13 +116,13 @@ impl FaultPolicy for LinuxFault {
     }
 
     fn place(&mut self, fault: &Fault) -> Place {
-        let advised = fault.advice == Advice::Huge;
+        let advised = fault.advice == HugeAdvice::Huge;
         let allowed = match self.params.enabled {
-            Enabled::Always => fault.advice != Advice::NoHuge,
+            Enabled::Always => fault.advice != HugeAdvice::NoHuge,
             Enabled::Madvise => advised,
             Enabled::Never => false,
         };
-        // A load gets the huge zero page, whose first store falls back to base pages (5.8 to 6.12 at least): as if base pages had come at once.
+        // A load gets the huge zero page, whose first store falls back to base pages (5.8 to 6.12 at least): as if base pages had been mapped at once.
         let loaded = fault.loaded && !self.params.huge_after_load;
         if allowed && fault.fits && !fault.write && !fault.loaded && self.params.huge_after_load {
             return Place::ZeroHuge;
@@ -131,7 +131,7 @@ impl FaultPolicy for LinuxFault {
             return Place::Base;
         }
         Place::Huge(match (self.params.defrag, advised) {
-            // Where it was not asked for, __GFP_NORETRY stops after the quick compaction.
+            // Without MADV_HUGEPAGE, __GFP_NORETRY stops after asynchronous compaction.
             (Defrag::Always, false) => Effort::Direct,
             (Defrag::Always | Defrag::DeferMadvise | Defrag::Madvise, true) => Effort::Hard,
             (Defrag::Defer, _) | (Defrag::DeferMadvise, false) => Effort::Wake,
@@ -167,13 +167,7 @@ impl FaultPolicy for LinuxFault {
         chores
     }
 
-    fn set(&mut self, name: &str, value: &str) -> Result<(), ParamError> {
-        self.params.set(name, value)
-    }
-
-    fn params(&self) -> Vec<Param> {
-        self.params.list()
-    }
+    hand_on_parameters!();
 }
 
 #[cfg(test)]
@@ -192,11 +186,11 @@ mod tests {
     #[test]
     fn enabled_says_where_and_defrag_how_hard() {
         let advised = Fault {
-            advice: Advice::Huge,
+            advice: HugeAdvice::Huge,
             ..fault()
         };
         let forbidden = Fault {
-            advice: Advice::NoHuge,
+            advice: HugeAdvice::NoHuge,
             ..fault()
         };
         assert_eq!(place(&[], fault()), Place::Huge(Effort::Free));

@@ -1,24 +1,23 @@
-//! LRBHPS (reservation-based huge pages for Linux 6.1.38), as PAPERS.md states it.
+//! LRBHPS (reservation-based huge pages for Linux 6.1.38), sections 3 to 3.2 of its paper (docs/papers.md).
 //!
 //! - A reservation at the first fault in any aligned 2 MB region of anonymous memory, even past the mapping's end, so that a growing heap gets
 //!   huge pages without khugepaged.
 //! - One base page is prepared per fault until t = 64 (or 256) are populated; then the rest is zeroed in bulk and the region is mapped huge in
 //!   place, without a copy.
-//! - No free block: direct compaction, which moves reservations that were idle for over 5 s first.
-//! - Demotion only under pressure or when fewer than t pages remain mapped; the reservation stays and may be promoted again or be moved.
+//! - Without a free block: direct compaction, which migrates reservations idle for over 5 s first.
+//! - Demotion only under pressure or when fewer than t pages remain mapped; the reservation stays and may be promoted again or be migrated.
 
 use std::time::Duration;
 
-use crate::fault::{Advice, Effort, Fault, FaultPolicy, Place, Reservation, Rest, Step, Unmapped};
-use crate::policy::params::{parameters, Count};
-use crate::policy::{Param, ParamError};
+use crate::fault::{Effort, Fault, FaultPolicy, HugeAdvice, Place, Reservation, Rest, Step, Unmapped};
+use crate::policy::params::{hand_on_parameters, parameters, Count};
 
 parameters! {
     /// LRBHPS's parameters.
     pub struct LrbhpsParams for "lrbhps" {
         t: Count<1, 512> = Count(64), "populated base pages from which the rest is zeroed in bulk and the region mapped huge";
-        idle: Duration = Duration::from_secs(5), "time without a change after which compaction takes a reservation's pages first";
-        compact: bool = true, "compact in the fault when no block is free";
+        idle: Duration = Duration::from_secs(5), "idle time after which direct compaction migrates a reservation's pages first";
+        compact: bool = true, "direct compaction when no block is free";
     }
 }
 
@@ -35,7 +34,7 @@ impl FaultPolicy for Lrbhps {
 
     fn place(&mut self, fault: &Fault) -> Place {
         match (fault.advice, self.params.compact) {
-            (Advice::NoHuge, _) => Place::Base,
+            (HugeAdvice::NoHuge, _) => Place::Base,
             (_, true) => Place::Reserve(Effort::Hard),
             (_, false) => Place::Reserve(Effort::Free),
         }
@@ -61,13 +60,7 @@ impl FaultPolicy for Lrbhps {
         Some(self.params.idle)
     }
 
-    fn set(&mut self, name: &str, value: &str) -> Result<(), ParamError> {
-        self.params.set(name, value)
-    }
-
-    fn params(&self) -> Vec<Param> {
-        self.params.list()
-    }
+    hand_on_parameters!();
 }
 
 #[cfg(test)]

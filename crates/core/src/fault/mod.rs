@@ -1,7 +1,7 @@
-//! Policies that decide when a page fault comes: what backs a region, when a reservation becomes a huge page, what a partial unmap leaves.
+//! Policies that decide at page faults: what backs a region, when a reservation becomes a huge page, what a partial unmap leaves.
 //!
-//! Pure, as [`crate::policy`] is: the simulator calls them, and so may a kernel that has the hook. A stock kernel cannot. One file per system,
-//! each opening with the system's own terms and numbers.
+//! Pure, as [`crate::policy`] is. The simulator asks them, and a kernel with a fault-time hook can; an unmodified kernel has none. One file per
+//! system, each opening with the system's own terms and numbers.
 
 mod base;
 mod freebsd;
@@ -25,9 +25,9 @@ use crate::observe::{Machine, ProcessId, Region};
 use crate::policy::{Param, ParamError};
 use crate::units::{BasePages, Bytes, Time};
 
-/// What the program said about huge pages for a mapping.
+/// The program's advice on huge pages for a mapping.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Advice {
+pub enum HugeAdvice {
     /// Nothing.
     #[default]
     None,
@@ -37,35 +37,35 @@ pub enum Advice {
     NoHuge,
 }
 
-/// A first fault in a region: nothing is mapped in it, and nothing is set aside for it.
+/// A first fault in a region: nothing is mapped in it, and no block is reserved for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fault {
-    /// When.
+    /// Time of the fault.
     pub at: Time,
-    /// Whose.
+    /// The faulting process.
     pub process: ProcessId,
-    /// Where.
+    /// The region.
     pub region: Region,
     /// A store; a load gets the zero page where base pages are mapped.
     pub write: bool,
     /// The mapping's advice.
-    pub advice: Advice,
-    /// The mapping covers the whole region.
+    pub advice: HugeAdvice,
+    /// Whether the mapping covers the whole region.
     pub fits: bool,
-    /// It was only loaded from so far, and the zero page is mapped in it.
+    /// Whether it was only loaded from so far, with the zero page mapped in it.
     pub loaded: bool,
 }
 
 /// How hard to try for a free block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Effort {
-    /// What is free now.
+    /// Take a free block, if there is one.
     Free,
-    /// What is free now; where nothing is, the background thread is woken.
+    /// Take a free block; if there is none, wake kcompactd.
     Wake,
-    /// Compaction in the fault, but only what is quick (asynchronous).
+    /// Direct compaction, asynchronous only.
     Direct,
-    /// Compaction in the fault, thorough if the quick one was not enough, and reclaim.
+    /// Direct compaction, synchronous if asynchronous was not enough, and reclaim.
     Hard,
 }
 
@@ -74,45 +74,45 @@ pub enum Effort {
 pub enum Place {
     /// A base page.
     Base,
-    /// The shared huge zero page for a load: all of the region reads as zeroes after one fault. A store to it is a first fault again, with
+    /// The shared huge zero page for a load: the whole region reads as zeroes after one fault. A store to it is another first fault, with
     /// [`Fault::loaded`].
     ZeroHuge,
-    /// A huge page, else a base page.
+    /// A huge page, otherwise a base page.
     Huge(Effort),
-    /// A page of 1 GB where the mapping covers all of that GB, nothing is mapped in it yet and a GB is free in one piece; else as [`Place::Huge`].
+    /// A 1 GB page where the mapping covers that GB, nothing is mapped in it yet and a contiguous GB is free; otherwise as [`Place::Huge`].
     Giant(Effort),
-    /// A block is set aside and its base page mapped; else a base page of its own.
+    /// A block is reserved and its base page mapped; otherwise an ordinary base page.
     Reserve(Effort),
 }
 
 /// A reservation: a block set aside for a region whose base pages are mapped one by one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reservation {
-    /// Whose.
+    /// The process.
     pub process: ProcessId,
-    /// For which region.
+    /// The region.
     pub region: Region,
     /// Base pages populated.
     pub populated: BasePages,
-    /// When that last changed.
+    /// When the last one was populated.
     pub changed: Time,
 }
 
-/// What to do with a reservation in which one more page was populated.
+/// What to do with a reservation after one more page was populated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// Nothing.
     Wait,
-    /// Zero the rest in bulk, now, and map it huge.
+    /// Zero the rest in bulk now, and map it huge.
     Fill,
     /// Have the rest zeroed in the background.
     FillLater,
 }
 
-/// A part of a region was unmapped (or dropped with MADV_DONTNEED).
+/// A partial unmap of a region (munmap or MADV_DONTNEED).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unmapped {
-    /// Base pages left with something in them.
+    /// Base pages that still hold data.
     pub left: BasePages,
     /// It is a huge page; otherwise a reservation.
     pub huge: bool,
@@ -120,27 +120,27 @@ pub struct Unmapped {
     pub stays_mapped: bool,
 }
 
-/// What becomes of a huge page or reservation of which a part was unmapped.
+/// What becomes of a partially unmapped huge page or reservation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rest {
-    /// The mapping is split, the memory stays whole until there is pressure.
+    /// The mapping is split; the memory stays whole until there is pressure (Linux's deferred split).
     Deferred,
-    /// It stays a huge page; what was dropped is zeroed. Only where the mapping stays.
+    /// It stays a huge page; the dropped part is zeroed. Only where the mapping stays.
     Huge,
-    /// Base pages inside a reservation; what was dropped goes back to the reservation.
+    /// Base pages inside a reservation; the dropped part returns to the reservation.
     Reserved,
-    /// Base pages; what was dropped is free at once.
+    /// Base pages; the dropped part is freed at once.
     Broken,
 }
 
-/// What background work may look at.
+/// What background work decides on.
 #[derive(Debug, Clone, Copy)]
 pub struct Background<'a> {
-    /// Now.
+    /// The time now.
     pub at: Time,
     /// The machine.
     pub machine: Machine,
-    /// Every reservation, longest unchanged first.
+    /// All reservations, longest unchanged first.
     pub reservations: &'a [Reservation],
 }
 
@@ -149,23 +149,23 @@ pub struct Background<'a> {
 pub enum Chore {
     /// Zero the rest of a reservation page by page and map it huge.
     Fill(ProcessId, Region),
-    /// Give back what of a reservation is not populated.
+    /// Free the unpopulated part of a reservation.
     Break(ProcessId, Region),
-    /// The same, and move its pages away so that the block is free.
+    /// The same, and migrate its pages away so that the block is free.
     Evacuate(ProcessId, Region),
-    /// Go on with the round of khugepaged: so many base pages, promote where no more than so many are not there.
+    /// Continue khugepaged's round: scan so many base pages, collapse regions with at most so many missing.
     Khugepaged {
         /// `pages_to_scan`.
         pages: u32,
         /// `max_ptes_none`.
         max_none: u32,
     },
-    /// Split huge pages of which more than so many base pages are zero-filled (the kernel's shrinker of underused huge pages).
+    /// Split huge pages with more than so many zero-filled base pages (the kernel's underused-THP shrinker).
     SplitUnderused {
         /// `max_ptes_none`.
         max_zero: u32,
     },
-    /// Zero free memory so that faults need not.
+    /// Zero free memory in advance, so that faults need not.
     Prezero(Bytes),
 }
 
@@ -177,70 +177,70 @@ pub trait FaultPolicy: Send {
     /// What a region's first fault gets.
     fn place(&mut self, fault: &Fault) -> Place;
 
-    /// A page of a reservation was populated.
+    /// What to do after a page of a reservation was populated.
     fn populated(&mut self, _: &Reservation) -> Step {
         Step::Wait
     }
 
-    /// A part of a huge page or of a reservation was unmapped.
+    /// What becomes of a partially unmapped huge page or reservation.
     fn unmapped(&mut self, _: &Unmapped) -> Rest {
         Rest::Deferred
     }
 
-    /// It maps pages of 1 GB: large mappings begin at a multiple of that.
+    /// Whether it maps 1 GB pages: large mappings are then aligned to 1 GB.
     fn maps_giant(&self) -> bool {
         false
     }
 
-    /// Direct compaction takes the pages of reservations that have not changed for so long first; none: it leaves reservations alone.
+    /// Direct compaction migrates the pages of reservations unchanged for this long first; none: it leaves reservations alone.
     fn moves_idle(&self) -> Option<Duration> {
         None
     }
 
-    /// How often it has background work; none: never.
+    /// Interval of its background work; none: it has none.
     fn period(&self) -> Option<Duration> {
         None
     }
 
-    /// What to do in the background now.
+    /// Background work to do now.
     fn background(&mut self, _: &Background<'_>) -> Vec<Chore> {
         Vec::new()
     }
 
-    /// Sets a parameter. By default there are none.
+    /// Sets a parameter from text. By default there are none.
     fn set(&mut self, name: &str, _value: &str) -> Result<(), ParamError> {
         Err(ParamError::unknown(self.name(), name, &[]))
     }
 
-    /// Whether the parameters make sense together.
+    /// Whether the parameters are consistent; asked once after all are set.
     fn check(&self) -> Result<(), ParamError> {
         Ok(())
     }
 
-    /// Its parameters.
+    /// Its parameters with their values.
     fn params(&self) -> Vec<Param> {
         Vec::new()
     }
 }
 
-/// Every fault policy: its name and what it does in a line.
+/// Every fault policy: its name and one line of description. Help texts and errors list these.
 pub const FAULT_POLICIES: &[(&str, &str)] = &[
     ("base", "base pages only"),
     (
         "linux",
-        "a huge page at a region's first fault, khugepaged behind it (stock Linux)",
+        "a huge page at a region's first fault, khugepaged behind it (unmodified Linux)",
     ),
     (
         "freebsd",
-        "a reservation at the first fault, huge once all of it is populated (FreeBSD)",
+        "a reservation at the first fault, huge once fully populated (FreeBSD)",
     ),
     (
         "giant",
-        "a page of 1 GB at a GB's first fault, else of 2 MB (Memomania's layout 1G)",
+        "a 1 GB page at a GB's first fault, otherwise 2 MB (Memomania's layout 1G)",
     ),
     (
         "hawkeye",
-        "base pages, and free memory zeroed beforehand (HawkEye's part in faults)",
+        "base pages; free memory zeroed in advance (HawkEye at faults)",
     ),
     (
         "quicksilver",
@@ -280,7 +280,7 @@ pub(crate) mod testing {
             process: PROCESS,
             region: Region(7),
             write: true,
-            advice: Advice::None,
+            advice: HugeAdvice::None,
             fits: true,
             loaded: false,
         }
@@ -295,7 +295,7 @@ pub(crate) mod testing {
         }
     }
 
-    /// What it does in the background at a time.
+    /// Its background work at a time.
     pub fn background(policy: &mut dyn FaultPolicy, at_s: u64, reservations: &[Reservation]) -> Vec<Chore> {
         policy.background(&Background {
             at: Time(at_s * 1_000_000_000),

@@ -1,15 +1,16 @@
-//! Quicksilver (Zhu, Cox, Rixner: ATC'20), as PAPERS.md states it from the LRBHPS text.
+//! Quicksilver (Zhu, Cox, Rixner: ATC'20), from LRBHPS, section 2.5 (docs/papers.md).
 //!
-//! - Reservations as FreeBSD's; huge from a threshold t = 64 of populated pages on. Dirty and access bits do not count for anonymous memory.
+//! - Reservations as FreeBSD's; huge from a threshold of t = 64 populated pages. Dirty and accessed bits do not matter for anonymous memory.
 //! - sync: the fault that reaches the threshold zeroes the rest in bulk. async: the rest is zeroed page by page in the background, the most
 //!   active reservation (the one that changed last) first.
-//! - Every second it looks for partly populated reservations that have not changed for 5 s, breaks them and moves their pages away, at most 1 GB/s.
+//! - Every second, partly populated reservations unchanged for 5 s are broken and their pages migrated away, at most 1 GB/s.
 
 use std::time::Duration;
 
-use crate::fault::{Advice, Background, Chore, Effort, Fault, FaultPolicy, Place, Reservation, Rest, Step, Unmapped};
-use crate::policy::params::{parameters, Count};
-use crate::policy::{Param, ParamError};
+use crate::fault::{
+    Background, Chore, Effort, Fault, FaultPolicy, HugeAdvice, Place, Reservation, Rest, Step, Unmapped,
+};
+use crate::policy::params::{hand_on_parameters, parameters, Count};
 use crate::units::{BasePages, Bytes};
 
 parameters! {
@@ -17,10 +18,10 @@ parameters! {
     pub struct QuicksilverParams for "quicksilver" {
         threshold: Count<1, 512> = Count(64), "t: populated base pages from which a reservation is filled and mapped huge";
         sync: bool = true, "fill at the fault that reaches the threshold (Quicksilver-sync); off: in the background (async)";
-        fills_per_period: Count<1, 1_000_000> = Count(1000), "async: reservations filled per period at most";
-        period: Duration = Duration::from_secs(1), "time between looks for idle reservations";
+        fills_per_period: Count<1, 1_000_000> = Count(1000), "async: maximum of reservations filled per period";
+        period: Duration = Duration::from_secs(1), "time between searches for idle reservations";
         idle: Duration = Duration::from_secs(5), "time without a change after which a reservation is evacuated";
-        rate: Bytes = Bytes(1 << 30), "memory moved away per second at most";
+        rate: Bytes = Bytes(1 << 30), "maximum of memory migrated away per second";
     }
 }
 
@@ -37,7 +38,7 @@ impl FaultPolicy for Quicksilver {
 
     fn place(&mut self, fault: &Fault) -> Place {
         match fault.advice {
-            Advice::NoHuge => Place::Base,
+            HugeAdvice::NoHuge => Place::Base,
             _ => Place::Reserve(Effort::Free),
         }
     }
@@ -85,13 +86,7 @@ impl FaultPolicy for Quicksilver {
         chores
     }
 
-    fn set(&mut self, name: &str, value: &str) -> Result<(), ParamError> {
-        self.params.set(name, value)
-    }
-
-    fn params(&self) -> Vec<Param> {
-        self.params.list()
-    }
+    hand_on_parameters!();
 }
 
 #[cfg(test)]

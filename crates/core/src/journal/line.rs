@@ -1,4 +1,4 @@
-//! The two forms of a line: as people read it and as machines do.
+//! The two forms of a line: text for people, JSON for machines.
 
 use serde_json::{Map, Value};
 
@@ -14,7 +14,7 @@ impl Line {
         }
     }
 
-    /// The line as people read it.
+    /// The line as text.
     pub fn to_text(&self) -> String {
         use std::fmt::Write;
         let mut fields = self.fields();
@@ -24,13 +24,13 @@ impl Line {
             let _ = match value {
                 Value::Null => continue,
                 Value::String(text) if is_plain(text) => write!(line, " {key}={text}"),
-                other => write!(line, " {key}={other}"),
+                other => write!(line, " {key}={}", escaped(&other.to_string())),
             };
         }
         line
     }
 
-    /// The line as machines read it.
+    /// The line as JSON.
     pub fn to_json(&self) -> String {
         let mut object = Map::new();
         object.insert("at_ns".to_string(), self.at.0.into());
@@ -94,7 +94,24 @@ impl Line {
     }
 }
 
-/// Whether a text can stand in a line without quotes and be read back as a text.
+/// JSON leaves control characters above ASCII, and those that reverse text, as they are; a terminal would obey them. Escaped they mean the
+/// same to who reads the line.
+fn escaped(json: &str) -> String {
+    let is_harmful = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    let mut text = String::with_capacity(json.len());
+    for c in json.chars() {
+        match is_harmful(c) {
+            true => text.push_str(&format!("\\u{:04x}", c as u32)),
+            false => text.push(c),
+        }
+    }
+    text
+}
+
+/// Whether a text can stand in a line without quotes and reads back as a text.
 fn is_plain(text: &str) -> bool {
     !text.is_empty()
         && text.chars().all(|c| c.is_ascii_graphic() && c != '"')

@@ -1,4 +1,4 @@
-//! What was seen, as lines of a full journal and back.
+//! Observations as lines of a full journal, and back.
 
 use super::{Event, JournalError};
 use crate::observe::{Can, Observation, Region};
@@ -6,7 +6,7 @@ use crate::units::{BasePages, HUGE_PAGE_BYTES};
 
 const FLAGS: [&str; 7] = ["huge", "shared", "raced", "aged", "promote", "demote", "age"];
 
-/// A `see` event for `count` regions that look like this one.
+/// A `see` event for `count` regions with this observation.
 pub fn see(pid: u32, started: u64, seen: &Observation, count: u64) -> Event {
     let on = [
         seen.huge,
@@ -43,10 +43,10 @@ pub fn see(pid: u32, started: u64, seen: &Observation, count: u64) -> Event {
 
 /// Regions in the largest address space (57 bits).
 const ADDRESS_SPACE_REGIONS: u64 = (1 << 57) / HUGE_PAGE_BYTES;
-/// The most regions that one scan may claim to have seen (32 TB), so that a few lines cannot ask for all memory.
+/// The most regions that one scan may claim (32 TB), so that a few lines cannot exhaust memory.
 pub(crate) const SEEN_MAX: u64 = 1 << 24;
 
-/// The observations of a `see` event; none if it is another event. Counts past what an address space holds are an error.
+/// The observations of a `see` event; none for other events. A count beyond the address space is an error.
 pub fn seen(event: &Event) -> Result<Option<Vec<Observation>>, JournalError> {
     let Event::See {
         region,

@@ -1,10 +1,10 @@
 //! Base pages only, for comparison: every huge page is demoted.
 
-use crate::action::{Action, Expect, Kind, Reason};
+use crate::action::{Action, ActionKind, Expect, Reason};
 use crate::observe::Snapshot;
 use crate::policy::{Decision, Needs, Policy};
 
-/// The policy. It remembers nothing.
+/// The policy. It is stateless.
 #[derive(Debug, Default)]
 pub struct Base;
 
@@ -26,7 +26,7 @@ impl Policy for Base {
             .map(|(process, region)| Action {
                 process,
                 region: region.region,
-                kind: Kind::Demote,
+                kind: ActionKind::Demote,
                 reason: Reason::Unwanted,
                 utilization: None,
                 benefit: region.zero.unwrap_or_default(),
@@ -57,7 +57,10 @@ mod tests {
         ]);
         assert_eq!(
             d.kinds(),
-            [(2, Kind::Demote, Reason::Unwanted), (3, Kind::Demote, Reason::Unwanted)]
+            [
+                (2, ActionKind::Demote, Reason::Unwanted),
+                (3, ActionKind::Demote, Reason::Unwanted)
+            ]
         );
         assert_eq!(d.aged(), 0);
     }

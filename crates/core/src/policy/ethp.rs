@@ -1,26 +1,26 @@
-//! `ethp`, the scheme that comes with DAMON (SeongJae Park; the figures in PAPERS.md).
+//! `ethp`, the scheme that comes with DAMON (SeongJae Park; figures in docs/papers.md).
 //!
-//! - `hugepage` on regions that are accessed at all: in at least 5 % of DAMON's samples. One sample looks at one random page of a region, so what it
-//!   counts is about the share of pages that was accessed.
-//! - `nohugepage` on regions that were not accessed for 7 s. It takes nothing back: what is huge stays huge. As nothing but this policy promotes what it
-//!   manages, that rule has nothing to do here; where the kernel promotes too (THP always), DAMON's would hold it off and this does not.
+//! - `hugepage` on regions that are accessed at all: in at least 5 % of DAMON's samples. One sample checks one random page of a region, so the
+//!   count is about the share of pages accessed.
+//! - `nohugepage` on regions not accessed for 7 s. It splits nothing: what is huge stays huge. As nothing but this policy promotes the managed
+//!   regions, the rule has no effect here; where the kernel promotes too (THP always), DAMON's would prevent that and this does not.
 //!
-//! DAMON merges neighbours into regions of any size of 2 MB and more; here every region is looked at by itself, which is kinder to it.
+//! DAMON merges neighbours into regions of any size from 2 MB up; here every region is considered by itself, which favours the scheme.
 
-use crate::action::{Action, Expect, Kind, Reason};
+use crate::action::{Action, ActionKind, Expect, Reason};
 use crate::observe::Snapshot;
-use crate::policy::params::{parameters, ParamError};
-use crate::policy::{Decision, Needs, Param, Policy};
+use crate::policy::params::{hand_on_parameters, parameters};
+use crate::policy::{Decision, Needs, Policy};
 use crate::units::{BasePages, Share};
 
 parameters! {
-    /// The scheme's figures.
+    /// The scheme's parameters.
     pub struct EthpParams for "ethp" {
         accessed: Share = Share::percent(5), "share of a region accessed in an interval from which it is promoted";
     }
 }
 
-/// The policy. It remembers nothing.
+/// The policy. It is stateless.
 #[derive(Debug, Default)]
 pub struct Ethp {
     params: EthpParams,
@@ -58,7 +58,7 @@ impl Policy for Ethp {
                     decision.actions.push(Action {
                         process: process.id,
                         region: region.region,
-                        kind: Kind::Promote,
+                        kind: ActionKind::Promote,
                         reason: Reason::Utilized,
                         utilization: Some(region.utilization()),
                         benefit: region.accessed,
@@ -71,13 +71,7 @@ impl Policy for Ethp {
         decision
     }
 
-    fn set(&mut self, name: &str, value: &str) -> Result<(), ParamError> {
-        self.params.set(name, value)
-    }
-
-    fn params(&self) -> Vec<Param> {
-        self.params.list()
-    }
+    hand_on_parameters!();
 }
 
 #[cfg(test)]
@@ -95,7 +89,7 @@ mod tests {
             base(4, 512, 512).shared(),
             huge(5, false),
         ]);
-        assert_eq!(d.kinds(), [(2, Kind::Promote, Reason::Utilized)]);
+        assert_eq!(d.kinds(), [(2, ActionKind::Promote, Reason::Utilized)]);
         assert_eq!(d.aged(), 3, "regions 1, 2 and 3");
     }
 }

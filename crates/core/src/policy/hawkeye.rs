@@ -1,33 +1,33 @@
-//! HawkEye (Panwar, Bansal, Gopinath: ASPLOS'19), as PAPERS.md states it from the LRBHPS text and code.
+//! HawkEye (Panwar, Bansal, Gopinath: ASPLOS'19), from LRBHPS, section 2.3, and code (docs/papers.md).
 //!
-//! - A region is promoted, asynchronously, from **one** mapped page on.
-//! - Order: access coverage. Every 30 s the accessed bits are cleared and looked at 1 s later; a moving average of the share accessed puts each
-//!   region into one of 10 buckets; the highest bucket goes first. Here the look comes with the next scan: with `--interval 1s` it is the paper's
-//!   second.
-//! - Bloat recovery under pressure (code: less than 15 % of memory free, aim 30 %): huge pages are read for zero-filled base pages; those with more
-//!   than a threshold are demoted, most zeroes first, until what they give back reaches the aim.
-//! - Not here: pre-zeroing of free pages, which no process's memory shows (the simulator's fault policy `hawkeye` has it), and the order across
-//!   processes by measured MMU overhead, which no Host measures. Processes take turns.
+//! - A region is promoted, asynchronously, once it has **one** mapped page.
+//! - Order: access coverage. Every 30 s the accessed bits are cleared and read 1 s later; a moving average of the accessed share puts each
+//!   region into one of 10 buckets; the highest bucket goes first. Here the read comes with the next scan: with `--interval 1s` it is the
+//!   paper's second.
+//! - Bloat recovery under pressure (code: less than 15 % of memory free, until 30 %): huge pages are read for zero-filled base pages; those
+//!   with more than a threshold are demoted, most zeroes first, until enough is recovered.
+//! - Not here: pre-zeroing of free pages, which no process's memory shows (the fault policy `hawkeye` has it), and the order across processes
+//!   by measured MMU overhead, which no host measures. Processes take turns.
 
 use std::time::Duration;
 
-use crate::action::{Action, Expect, Kind, Reason};
+use crate::action::{Action, ActionKind, Expect, Reason};
 use crate::observe::Snapshot;
-use crate::policy::params::{parameters, Count, ParamError};
+use crate::policy::params::{hand_on_parameters, parameters, Count, ParamError};
 use crate::policy::table::Table;
-use crate::policy::{Decision, Needs, Param, Policy, ZERO_FILLED_LIMIT};
+use crate::policy::{Decision, Needs, Policy, ZERO_FILLED_LIMIT};
 use crate::units::{BasePages, Share, Time, BASE_PAGE_BYTES, REGION_PAGES};
 
 parameters! {
     /// HawkEye's parameters.
     pub struct HawkeyeParams for "hawkeye" {
-        sample: Duration = Duration::from_secs(30), "time between two looks at accessed bits";
+        sample: Duration = Duration::from_secs(30), "time between two samples of accessed bits";
         buckets: Count<1, 512> = Count(10), "buckets of access coverage";
-        newest: Share = Share::percent(40), "weight of the newest look in the moving average of access coverage";
+        newest: Share = Share::percent(40), "weight of the newest sample in the moving average of access coverage";
         min_mapped: Count<1, 512> = Count(1), "mapped base pages from which a region is promoted";
-        low: Share = Share::percent(15), "available memory under which bloat is recovered";
-        aim: Share = Share::percent(30), "available memory that recovering bloat aims for";
-        zero: Share = ZERO_FILLED_LIMIT, "zero-filled share from which a huge page is demoted then";
+        low: Share = Share::percent(15), "available memory below which bloat is recovered";
+        aim: Share = Share::percent(30), "available memory at which bloat recovery stops";
+        zero: Share = ZERO_FILLED_LIMIT, "zero-filled share from which bloat recovery demotes a huge page";
     }
 }
 
@@ -53,7 +53,7 @@ impl Hawkeye {
         }
     }
 
-    /// What a promotion is worth: more in a higher bucket, and the same within one. A region never looked at is in the lowest.
+    /// Benefit of a promotion: higher in a higher bucket, equal within one. A region never sampled is in the lowest.
     fn worth(&self, coverage: Option<Share>) -> BasePages {
         let n = self.params.buckets.0;
         let millionths = u64::from(coverage.unwrap_or(Share::ZERO).as_millionths());
@@ -119,13 +119,13 @@ impl Policy for Hawkeye {
                         let worth = self.worth(coverage);
                         decision
                             .actions
-                            .push(action(Kind::Promote, Reason::Utilized, worth, expect));
+                            .push(action(ActionKind::Promote, Reason::Utilized, worth, expect));
                     }
                 } else if short && region.can.demote && !region.shared {
                     let zero = region.zero.unwrap_or_default();
                     if zero > BasePages::ZERO && self.params.zero.reached_by_pages(zero) {
                         let expect = Expect::Zero(zero.less(BasePages(zero.0 / 8)));
-                        recovered.push(action(Kind::Demote, Reason::ZeroFilled, zero, expect));
+                        recovered.push(action(ActionKind::Demote, Reason::ZeroFilled, zero, expect));
                     }
                 }
                 coverage
@@ -133,7 +133,7 @@ impl Policy for Hawkeye {
             decision.age.push((process.id, age));
         }
         self.coverage = table;
-        // Most zeroes first, as much as the aim takes.
+        // Most zeroes first, as much as the goal needs.
         recovered.sort_by_key(|action| std::cmp::Reverse(action.benefit));
         let aim = (total as f64 * self.params.aim.fraction()) as u64;
         let mut missing = aim.saturating_sub(available);
@@ -147,9 +147,7 @@ impl Policy for Hawkeye {
         decision
     }
 
-    fn set(&mut self, name: &str, value: &str) -> Result<(), ParamError> {
-        self.params.set(name, value)
-    }
+    hand_on_parameters!();
 
     fn check(&self) -> Result<(), ParamError> {
         if self.params.aim < self.params.low {
@@ -159,10 +157,6 @@ impl Policy for Hawkeye {
             });
         }
         Ok(())
-    }
-
-    fn params(&self) -> Vec<Param> {
-        self.params.list()
     }
 }
 
@@ -187,7 +181,7 @@ mod tests {
         actions.sort_by_key(|action| std::cmp::Reverse(action.benefit));
         let order: Vec<_> = actions.iter().map(|action| action.region.0).collect();
         assert_eq!(order, [3, 2, 1]);
-        assert!(actions.iter().all(|action| action.kind == Kind::Promote));
+        assert!(actions.iter().all(|action| action.kind == ActionKind::Promote));
     }
 
     #[test]
@@ -234,11 +228,11 @@ mod tests {
         };
         assert!(look(15).actions.is_empty());
         let actions = look(14).actions;
-        // 160 MB are missing; each gives back some 1.5 MB.
+        // 160 MB are missing; each page gives back some 1.5 MB.
         assert!((100..120).contains(&actions.len()), "{}", actions.len());
         assert!(actions
             .iter()
-            .all(|action| action.kind == Kind::Demote && action.benefit.0 > 350));
+            .all(|action| action.kind == ActionKind::Demote && action.benefit.0 > 350));
     }
 
     #[test]

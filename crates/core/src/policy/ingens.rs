@@ -1,33 +1,33 @@
-//! Ingens (Kwon, Yu, Peter, Rossbach, Witchel: OSDI'16), as PAPERS.md states it.
+//! Ingens (Kwon, Yu, Peter, Rossbach, Witchel: OSDI'16), from SYSTOR'19, section 2.5, its poster and code (docs/papers.md).
 //!
 //! - A region is promoted, asynchronously, once `util_threshold` = 90 % of its base pages are mapped ("utilization" is Ingens'
 //!   word for the mapped share).
-//! - Demotion is deferred: a huge page of which a part goes away is split only when what remains falls under the threshold. On
-//!   Linux a partial unmap splits the mapping by itself, and the region is then promoted again if enough of it remains; what can be
-//!   seen of an unused part of a whole huge page is that it is zero-filled.
+//! - Demotion is deferred: a partially freed huge page is split only when the rest falls under the threshold. Linux splits the mapping on a
+//!   partial unmap anyway, and the region is then promoted again if enough of it remains; an unused part of a whole huge page shows only as
+//!   zero-filled.
 //! - Access frequency is an exponential moving average over scans.
-//! - Fair sharing: a process's claim on the next huge page is its weight over what it holds, and what it holds but leaves idle
-//!   counts τ times (the idle memory tax of ESX, which Ingens takes over): `claim = S / (H · (f + τ·(1 − f)))`, with `S` the weight,
-//!   `H` the huge pages held (counting the next one) and `f` the share of them in use. With one process it changes nothing.
+//! - Fair sharing: a process's claim on the next huge page is its weight over what it holds, where idle huge pages count τ times (the idle
+//!   memory tax of ESX, adopted by Ingens): `claim = S / (H · (f + τ·(1 − f)))`, with `S` the weight, `H` the huge pages held (including the
+//!   next one) and `f` the share of them in use. With one process it has no effect.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-use crate::action::{Action, Expect, Kind, Reason};
+use crate::action::{Action, ActionKind, Expect, Reason};
 use crate::observe::{Observation, ProcessId, Snapshot};
-use crate::policy::params::{parameters, Count, ParamError};
+use crate::policy::params::{hand_on_parameters, parameters, Count};
 use crate::policy::table::Table;
-use crate::policy::{Decision, Needs, Param, Policy};
+use crate::policy::{Decision, Needs, Policy};
 use crate::units::{BasePages, Share, REGION_PAGES};
 
 parameters! {
     /// Ingens' parameters.
     pub struct IngensParams for "ingens" {
-        util_threshold: Share = Share::percent(90), "mapped share from which a region is promoted, and under which a huge page is split";
+        util_threshold: Share = Share::percent(90), "mapped share from which a region is promoted, and below which a huge page is split";
         fairness: bool = true, "order promotions across processes by the fairness metric";
         idle_penalty: Count<1, 1000> = Count(4), "tau: how many times an idle huge page counts against its process";
         frequency_weight: Share = Share::percent(40), "weight of the newest scan in the moving average of access frequency";
-        idle_under: Share = Share::percent(10), "access frequency under which a huge page counts as idle";
+        idle_under: Share = Share::percent(10), "access frequency below which a huge page counts as idle";
     }
 }
 
@@ -38,7 +38,7 @@ pub struct Ingens {
     frequency: Table<Share>,
 }
 
-/// What one process holds.
+/// Huge pages of one process.
 #[derive(Debug, Default, Clone, Copy)]
 struct Held {
     huge: u64,
@@ -80,7 +80,7 @@ impl Policy for Ingens {
     fn without_utilization(&self) -> Option<&'static str> {
         self.params
             .fairness
-            .then_some("promotes and demotes as ever; fairness between processes cannot see which huge pages are idle")
+            .then_some("promotes and demotes as usual; fairness between processes cannot tell idle huge pages")
     }
 
     fn decide(&mut self, seen: &Snapshot) -> Decision {
@@ -88,7 +88,7 @@ impl Policy for Ingens {
         let mut held: BTreeMap<ProcessId, Held> = BTreeMap::new();
         let mut table = std::mem::take(&mut self.frequency);
         table.keep_only(&seen.processes);
-        // Accessed bits are worth their clearing only where there is someone to be fair to.
+        // Clearing accessed bits pays only where processes compete.
         let competing = self.params.fairness && seen.processes.len() > 1;
         for process in &seen.processes {
             let mut age = Vec::new();
@@ -103,14 +103,14 @@ impl Policy for Ingens {
                 let wanted = if region.shared {
                     None
                 } else if !region.huge {
-                    (enough && region.can.promote).then_some((Kind::Promote, Reason::Mapped, populated, {
+                    (enough && region.can.promote).then_some((ActionKind::Promote, Reason::Mapped, populated, {
                         Expect::Populated(populated.less(BasePages(REGION_PAGES / 8)))
                     }))
                 } else {
                     (!enough && region.can.demote).then(|| {
                         let zero = region.zero.unwrap_or_default();
                         (
-                            Kind::Demote,
+                            ActionKind::Demote,
                             Reason::Unmapped,
                             zero,
                             Expect::Zero(BasePages(zero.0 - zero.0 / 8)),
@@ -148,21 +148,15 @@ impl Policy for Ingens {
         decision
     }
 
-    fn set(&mut self, name: &str, value: &str) -> Result<(), ParamError> {
-        self.params.set(name, value)
-    }
-
-    fn params(&self) -> Vec<Param> {
-        self.params.list()
-    }
+    hand_on_parameters!();
 }
 
 /// Gives the promotions of competing processes benefits in the order in which the metric grants them: the process with the largest
-/// claim gets the next huge page, which lowers its claim. Best-mapped regions first within a process.
+/// claim gets the next huge page, which lowers its claim. Within a process, best-mapped regions first.
 fn share_out(actions: &mut [Action], mut held: BTreeMap<ProcessId, Held>, idle_penalty: u32) {
     let mut queues: BTreeMap<ProcessId, Vec<usize>> = BTreeMap::new();
     for (i, action) in actions.iter().enumerate() {
-        if action.kind == Kind::Promote {
+        if action.kind == ActionKind::Promote {
             queues.entry(action.process).or_default().push(i);
         }
     }
@@ -170,7 +164,7 @@ fn share_out(actions: &mut [Action], mut held: BTreeMap<ProcessId, Held>, idle_p
         queue.sort_by_key(|&i| (actions[i].benefit, Reverse(actions[i].region)));
     }
     let total = queues.values().map(Vec::len).sum::<usize>();
-    // Positive numbers compare as their bits do.
+    // Positive floats order as their bits do.
     let bid = |held: &BTreeMap<ProcessId, Held>, id: ProcessId| (claim(held[&id], idle_penalty).to_bits(), Reverse(id));
     let mut bids: BinaryHeap<_> = queues.keys().map(|id| bid(&held, *id)).collect();
     let mut granted = 0;
@@ -178,7 +172,7 @@ fn share_out(actions: &mut [Action], mut held: BTreeMap<ProcessId, Held>, idle_p
         let Some(i) = queues.get_mut(&id).and_then(Vec::pop) else {
             continue;
         };
-        // Any falling sequence within a region's worth does: only the order counts, and it stays comparable with demotions.
+        // Any falling sequence within a region's worth will do: only the order counts, and it stays comparable with demotions.
         let rank = (total - granted) as u64 * u64::from(REGION_PAGES) / total as u64;
         actions[i].benefit = BasePages(rank as u32);
         granted += 1;
@@ -198,7 +192,10 @@ mod tests {
         d.see_all(&[base(1, 460, 0), base(2, 461, 0), base(3, 512, 0)]);
         assert_eq!(
             d.kinds(),
-            [(2, Kind::Promote, Reason::Mapped), (3, Kind::Promote, Reason::Mapped)]
+            [
+                (2, ActionKind::Promote, Reason::Mapped),
+                (3, ActionKind::Promote, Reason::Mapped)
+            ]
         );
     }
 
@@ -211,7 +208,7 @@ mod tests {
             huge(3, true).zero(52),
             huge(4, true).zero(52).shared(),
         ]);
-        assert_eq!(d.kinds(), [(3, Kind::Demote, Reason::Unmapped)]);
+        assert_eq!(d.kinds(), [(3, ActionKind::Demote, Reason::Unmapped)]);
     }
 
     #[test]

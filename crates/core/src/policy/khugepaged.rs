@@ -1,44 +1,43 @@
-//! What Linux's khugepaged does (Documentation/admin-guide/mm/transhuge.rst), for comparison: it goes round the memory at
-//! `pages_to_scan` base pages per `scan_sleep` and promotes every region with at least 512 − `max_ptes_none` = 1 mapped page.
-//! As in the kernel, a page that is the shared zero page counts as not mapped. It asks neither how much is mapped nor whether it is
-//! used, and never demotes.
+//! Linux's khugepaged (Documentation/admin-guide/mm/transhuge.rst), for comparison: it scans memory round-robin at `pages_to_scan` base pages
+//! per `scan_sleep` and promotes every region with at least 512 − `max_ptes_none` = 1 mapped page. As in the kernel, the shared zero page
+//! counts as not mapped. It considers neither how much is mapped nor whether it is used, and never demotes.
 
-use crate::action::{Action, Expect, Kind, Reason};
+use crate::action::{Action, ActionKind, Expect, Reason};
 use crate::observe::{ProcessId, Region, Snapshot};
-use crate::policy::params::{parameters, Count};
-use crate::policy::{Decision, Needs, Param, ParamError, Policy};
+use crate::policy::params::{hand_on_parameters, parameters, Count};
+use crate::policy::{Decision, Needs, Policy};
 use crate::units::{BasePages, Time, REGION_PAGES};
 
 parameters! {
-    /// The kernel's knobs with its defaults.
+    /// The kernel's settings with its defaults.
     pub struct KhugepagedParams for "khugepaged" {
-        pages_to_scan: Count<1, 100_000_000> = Count(4096), "base pages looked at per pass";
+        pages_to_scan: Count<1, 100_000_000> = Count(4096), "base pages scanned per pass";
         scan_sleep_s: Count<1, 1000> = Count(10), "seconds between passes";
         min_mapped: Count<1, 512> = Count(1), "mapped base pages from which a region is promoted (512 - max_ptes_none)";
     }
 }
 
-/// The policy: how far it has come, and how many pages it may still look at.
+/// The policy: its scan position and the pages that it may still scan.
 #[derive(Debug, Default)]
 pub struct Khugepaged {
     params: KhugepagedParams,
-    /// What comes next. It goes round all processes, so that none keeps the others waiting for ever.
+    /// The next region. The scan covers all processes in turn, so that none starves.
     cursor: Option<(ProcessId, Region)>,
     last: Option<Time>,
-    /// Base pages that may be looked at, in billionths, so that short intervals add up.
+    /// Base pages that may be scanned, in billionths, so that short intervals add up.
     credit: u128,
 }
 
 const BILLION: u128 = 1_000_000_000;
 
 impl Khugepaged {
-    /// Regions that may be looked at now.
+    /// Number of regions that may be scanned now.
     fn earn(&mut self, now: Time) -> u64 {
         let per_second = u128::from(self.params.pages_to_scan.0) * BILLION / u128::from(self.params.scan_sleep_s.0);
         let pass = u128::from(self.params.pages_to_scan.0) * BILLION;
         let since = self.last.map_or(0, |last| now.since(last).as_nanos());
         self.last = Some(now);
-        // Never more than a pass in stock, or one region where a pass is less than that.
+        // At most one pass's worth accumulates, or one region where a pass is less.
         let most = pass.max(u128::from(REGION_PAGES) * BILLION);
         self.credit = (self.credit + per_second * since / BILLION).min(most.max(per_second * since / BILLION));
         let regions = self.credit / BILLION / u128::from(REGION_PAGES);
@@ -76,7 +75,7 @@ impl Policy for Khugepaged {
                 decision.actions.push(Action {
                     process,
                     region: region.region,
-                    kind: Kind::Promote,
+                    kind: ActionKind::Promote,
                     reason: Reason::Mapped,
                     utilization: None,
                     benefit: region.populated(),
@@ -86,19 +85,13 @@ impl Policy for Khugepaged {
         }
         self.cursor = match round.next() {
             Some((process, region)) => Some((process, region.region)),
-            // A whole round was made, or there is nothing.
+            // A whole round was completed, or there is nothing to scan.
             None => cursor,
         };
         decision
     }
 
-    fn set(&mut self, name: &str, value: &str) -> Result<(), ParamError> {
-        self.params.set(name, value)
-    }
-
-    fn params(&self) -> Vec<Param> {
-        self.params.list()
-    }
+    hand_on_parameters!();
 }
 
 #[cfg(test)]
@@ -135,7 +128,7 @@ mod tests {
         d.see_all(&regions);
         d.policy.set("pages_to_scan", "8192").unwrap();
         d.see_all(&regions);
-        assert_eq!(d.kinds(), [(1, Kind::Promote, Reason::Mapped)]);
+        assert_eq!(d.kinds(), [(1, ActionKind::Promote, Reason::Mapped)]);
     }
 
     #[test]

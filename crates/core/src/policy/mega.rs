@@ -14,34 +14,34 @@
 //! region that was accessed goes into a history of the last N = 10 scans; utilization is their mean. An accessed huge page
 //! counts as 512 accessed base pages.
 //!
-//! How the paper is read where it leaves a choice:
+//! Interpretation where the paper leaves a choice:
 //! - Algorithm 1 as printed ends the whole scan at the first region that stops being a candidate, and compares the count of one
 //!   scan with the thresholds. Section 3.2 says what is meant: go on to the next region, compare the mean of the history.
-//! - Scans that a region has not lived through count as not accessed, so nothing is promoted at first sight: the paper wants
-//!   huge pages that live long (Table 5). `history=lived` takes the mean over the scans so far instead.
-//! - For a demotion ignorance counts the other way: a huge page is not demoted as unutilized before its history is full. The
-//!   case does not come up in the paper, where every huge page was a candidate first.
-//! - A base page that holds only zeroes by being mapped to the shared zero page takes no memory, so it counts as not mapped.
-//!   Linux leaves such pages where it splits a huge page, and promoting them again would take the memory again.
-//! - ZDem is ours. On Linux the part of a huge page that a program never touched cannot be unmapped, so MDem alone would
-//!   never see waste; zero-filled contents are what can be seen of it.
+//! - Scans before a region was tracked count as not accessed, so nothing is promoted at first sight: the paper wants long-lived huge
+//!   pages (Table 5). `history=lived` takes the mean over the scans so far instead.
+//! - For demotion it is the reverse: a huge page is not demoted as unutilized before its history is full. The case does not arise in the
+//!   paper, where every huge page was a candidate first.
+//! - A base page mapped to the shared zero page takes no memory, so it counts as not mapped. Linux leaves such pages where it splits a huge
+//!   page, and promoting the region again would take the memory again.
+//! - ZDem is ours. On Linux the part of a huge page that a program never touched cannot be unmapped, so MDem alone would never see waste;
+//!   zero-filled contents are its visible trace.
 
-use crate::action::{Action, Expect, Kind, Reason};
+use crate::action::{Action, ActionKind, Expect, Reason};
 use crate::observe::{Observation, ProcessView, Snapshot};
-use crate::policy::params::{parameters, Count, ParamError, ParamValue};
+use crate::policy::params::{hand_on_parameters, parameters, Count, ParamError, ParamValue};
 use crate::policy::table::Table;
-use crate::policy::{Decision, Needs, Param, Policy, ZERO_FILLED_LIMIT};
+use crate::policy::{Decision, Needs, Policy, ZERO_FILLED_LIMIT};
 use crate::units::{BasePages, Share, UnitError, REGION_PAGES};
 
-/// The longest history that can be asked for. It bounds the memory per tracked region.
+/// The longest configurable history. It bounds the memory per tracked region.
 const HISTORY_MAX: usize = 32;
 
-/// What scans that a region has not lived through count as.
+/// How scans from before a region was tracked count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum History {
     /// Not accessed.
     Full,
-    /// Nothing: the mean is over the scans so far.
+    /// Not at all: the mean is over the scans so far.
     Lived,
 }
 
@@ -66,14 +66,14 @@ parameters! {
     /// The paper's parameters, with its values (sections 3.1 to 3.3), and ours.
     pub struct MegaParams for "mega" {
         start_utracking: Share = Share::percent(50), "StartUTracking: mapped share from which utilization is tracked";
-        stop_utracking: Share = Share::percent(25), "StopUTracking: mapped share under which it is no longer";
+        stop_utracking: Share = Share::percent(25), "StopUTracking: mapped share below which tracking ends";
         n: Count<1, 32> = Count(10), "N: scans in the history";
         mprom: Share = Share::percent(90), "MProm: mapped share from which a candidate may be promoted";
         uprom: Share = Share::percent(50), "UProm: utilization from which a candidate may be promoted";
-        mdem: Share = Share::percent(50), "MDem: mapped share under which a huge page is demoted";
-        udem: Share = Share::percent(25), "UDem: utilization under which a huge page is demoted";
+        mdem: Share = Share::percent(50), "MDem: mapped share below which a huge page is demoted";
+        udem: Share = Share::percent(25), "UDem: utilization below which a huge page is demoted";
         zdem: Share = ZERO_FILLED_LIMIT, "ZDem (ours): zero-filled share from which a huge page is demoted, even in use";
-        history: History = History::Full, "unlived scans: 'full' counts them as not accessed, 'lived' leaves them out";
+        history: History = History::Full, "scans before tracking began: 'full' counts them as not accessed, 'lived' omits them";
     }
 }
 
@@ -103,7 +103,7 @@ impl Scans {
     }
 }
 
-/// The policy and its candidates and huge pages.
+/// The policy, with its candidates and huge pages.
 #[derive(Debug, Default)]
 pub struct Mega {
     params: MegaParams,
@@ -116,10 +116,10 @@ impl Mega {
     }
 }
 
-/// One region's next state and what to do with it.
+/// One region's next state and the action for it.
 struct Step {
     keep: Option<Scans>,
-    action: Option<(Kind, Reason, BasePages, Expect)>,
+    action: Option<(ActionKind, Reason, BasePages, Expect)>,
     utilization: Share,
 }
 
@@ -158,7 +158,7 @@ fn step(params: &MegaParams, n: usize, seen: &Observation, had: Option<Scans>) -
             && params.mprom.reached_by_pages(populated)
             && params.uprom.reached_by(sum, whole);
         wanted.then_some((
-            Kind::Promote,
+            ActionKind::Promote,
             Reason::Utilized,
             used(sum),
             Expect::Populated(populated.less(BasePages(REGION_PAGES / 8))),
@@ -167,11 +167,11 @@ fn step(params: &MegaParams, n: usize, seen: &Observation, had: Option<Scans>) -
         None
     } else if zero > BasePages::ZERO && params.zdem.reached_by_pages(zero) {
         let least = BasePages(zero.0 - zero.0 / 8);
-        Some((Kind::Demote, Reason::ZeroFilled, zero, Expect::Zero(least)))
+        Some((ActionKind::Demote, Reason::ZeroFilled, zero, Expect::Zero(least)))
     } else if !params.mdem.reached_by_pages(seen.mapped) {
-        Some((Kind::Demote, Reason::Unmapped, zero, Expect::Anything))
+        Some((ActionKind::Demote, Reason::Unmapped, zero, Expect::Anything))
     } else if usize::from(scans.lived) >= n && !params.udem.reached_by(sum, whole) {
-        Some((Kind::Demote, Reason::Unutilized, zero, Expect::Anything))
+        Some((ActionKind::Demote, Reason::Unutilized, zero, Expect::Anything))
     } else {
         None
     };
@@ -235,9 +235,7 @@ impl Policy for Mega {
         decision
     }
 
-    fn set(&mut self, name: &str, value: &str) -> Result<(), ParamError> {
-        self.params.set(name, value)
-    }
+    hand_on_parameters!();
 
     fn check(&self) -> Result<(), ParamError> {
         let p = &self.params;
@@ -255,10 +253,6 @@ impl Policy for Mega {
             return broken("zdem must be above 100% - mprom, or pages would be demoted as soon as they are promoted");
         }
         Ok(())
-    }
-
-    fn params(&self) -> Vec<Param> {
-        self.params.list()
     }
 }
 
@@ -304,7 +298,7 @@ mod tests {
             assert!(m.actions().is_empty(), "scan {scan}");
         }
         m.see(base(1, 512, 512));
-        assert_eq!(m.kinds(), [(1, Kind::Promote, Reason::Utilized)]);
+        assert_eq!(m.kinds(), [(1, ActionKind::Promote, Reason::Utilized)]);
     }
 
     #[test]
@@ -314,7 +308,7 @@ mod tests {
         m.see(base(1, 512, 512).unaged());
         assert!(m.actions().is_empty());
         m.see(base(1, 512, 512));
-        assert_eq!(m.kinds(), [(1, Kind::Promote, Reason::Utilized)]);
+        assert_eq!(m.kinds(), [(1, ActionKind::Promote, Reason::Utilized)]);
     }
 
     #[test]
@@ -363,7 +357,7 @@ mod tests {
             m.see_all(&[base(1, 512, 512), base(2, 512, 512)]);
         }
         m.see_all(&[base(1, 10, 10), base(2, 512, 512)]);
-        assert_eq!(m.kinds(), [(2, Kind::Promote, Reason::Utilized)]);
+        assert_eq!(m.kinds(), [(2, ActionKind::Promote, Reason::Utilized)]);
     }
 
     #[test]
@@ -374,7 +368,7 @@ mod tests {
             assert!(m.actions().is_empty(), "scan {scan}");
         }
         m.see(huge(1, false));
-        assert_eq!(m.kinds(), [(1, Kind::Demote, Reason::Unutilized)]);
+        assert_eq!(m.kinds(), [(1, ActionKind::Demote, Reason::Unutilized)]);
     }
 
     #[test]
@@ -395,7 +389,7 @@ mod tests {
             let mut m = mega();
             m.see(huge(1, true).zero(zero));
             let expected: &[_] = if demoted {
-                &[(1, Kind::Demote, Reason::ZeroFilled)]
+                &[(1, ActionKind::Demote, Reason::ZeroFilled)]
             } else {
                 &[]
             };
@@ -444,7 +438,7 @@ mod tests {
         m.see(base(1, 0, 0).raced());
         assert!(m.actions().is_empty());
         m.see(base(1, 512, 512));
-        assert_eq!(m.kinds(), [(1, Kind::Promote, Reason::Utilized)]);
+        assert_eq!(m.kinds(), [(1, ActionKind::Promote, Reason::Utilized)]);
     }
 
     #[test]
@@ -499,11 +493,11 @@ mod tests {
                     let o = regions[action.region.0 as usize].0;
                     proptest::prop_assert!(!o.raced && !o.shared);
                     match action.kind {
-                        Kind::Promote => {
+                        ActionKind::Promote => {
                             proptest::prop_assert!(!o.huge && o.populated().0 >= 461);
                             proptest::prop_assert!(action.utilization.unwrap() >= Share::percent(50));
                         }
-                        Kind::Demote => proptest::prop_assert!(o.huge),
+                        ActionKind::Demote => proptest::prop_assert!(o.huge),
                     }
                 }
                 proptest::prop_assert!(m.policy.tracked.len() <= regions.len());

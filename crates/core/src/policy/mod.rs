@@ -1,5 +1,5 @@
-//! Policies: what to do with which region, from what was seen. Pure: no clock, no input or output, and no knowledge of
-//! the host, so that the very same code decides on a live machine and in the simulator.
+//! Policies: which regions to promote and demote, decided on observations. Pure: no clock, no input or output, and no knowledge of the host, so
+//! that the very same code decides on a live machine and in the simulator.
 
 mod base;
 mod ethp;
@@ -23,7 +23,7 @@ pub use trim::{Trim, TrimParams};
 use crate::action::Action;
 use crate::observe::{ProcessId, Region, Snapshot};
 
-/// What a policy needs to have looked at.
+/// What a policy needs to be observed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Needs {
     /// Which base pages were accessed in each interval.
@@ -32,7 +32,7 @@ pub struct Needs {
     pub contents: bool,
 }
 
-/// What a policy wants done.
+/// What a policy decides.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Decision {
     /// Actions, in no particular order: the budget orders them.
@@ -52,31 +52,31 @@ pub trait Policy: Send {
     /// What it needs to see.
     fn needs(&self) -> Needs;
 
-    /// What it does on a host that cannot tell accessed pages; none when it does not need to know.
+    /// What it does on a host that cannot observe accesses, for a notice; none if it needs no accesses.
     fn without_utilization(&self) -> Option<&'static str> {
         None
     }
 
-    /// Decides, and remembers what it needs for the next time.
+    /// Decides on a snapshot, and updates its state.
     fn decide(&mut self, seen: &Snapshot) -> Decision;
 
-    /// Sets a parameter. By default there are none.
+    /// Sets a parameter from text. By default there are none.
     fn set(&mut self, name: &str, _value: &str) -> Result<(), ParamError> {
         Err(ParamError::unknown(self.name(), name, &[]))
     }
 
-    /// Whether the parameters make sense together; asked once after all are set.
+    /// Whether the parameters are consistent; asked once after all are set.
     fn check(&self) -> Result<(), ParamError> {
         Ok(())
     }
 
-    /// Its parameters.
+    /// Its parameters with their values.
     fn params(&self) -> Vec<Param> {
         Vec::new()
     }
 }
 
-/// Every policy: its name and what it does in a line.
+/// Every policy: its name and one line of description. Help texts and errors list these.
 pub const POLICIES: &[(&str, &str)] = &[
     (
         "mega",
@@ -84,23 +84,20 @@ pub const POLICIES: &[(&str, &str)] = &[
     ),
     (
         "ingens",
-        "promote what is 90 % mapped, demote what falls under it (OSDI'16)",
+        "promote what is 90 % mapped, demote what falls below (OSDI'16)",
     ),
     (
         "trim",
-        "leave huge pages to the kernel, take back those that are mostly zeroes",
+        "leave promotion to the kernel, demote huge pages that are mostly zeroes",
     ),
     (
         "hawkeye",
         "promote from one mapped page, what is accessed most first; recover bloat under pressure (ASPLOS'19)",
     ),
-    (
-        "ethp",
-        "promote what is accessed at all, take nothing back (DAMON's scheme)",
-    ),
+    ("ethp", "promote whatever is accessed, demote nothing (DAMON's scheme)"),
     (
         "khugepaged",
-        "promote from one mapped page, 4096 pages per 10 s, as the kernel's thread does",
+        "promote from one mapped page, 4096 pages per 10 s, as the kernel thread does",
     ),
     ("base", "demote everything: base pages only"),
 ];
@@ -119,7 +116,7 @@ pub fn by_name(name: &str) -> Option<Box<dyn Policy>> {
     })
 }
 
-/// The most zero-filled part of a huge page that is left alone by default. From measurement: see docs/waste.md.
+/// Default of the zero-filled share from which a huge page is demoted. Measured: see docs/waste.md.
 pub(crate) const ZERO_FILLED_LIMIT: crate::units::Share = crate::units::Share::percent(50);
 
 #[cfg(test)]

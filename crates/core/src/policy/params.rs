@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use crate::units::{parse_duration, Bytes, Share, UnitError};
 
-/// One parameter as people see it.
+/// One parameter, for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Param {
     /// Name for `--set name=value`.
     pub name: &'static str,
-    /// The value it has.
+    /// The current value.
     pub value: String,
-    /// The value it has when nobody sets it.
+    /// The default.
     pub default: String,
-    /// What it does, and the paper's name for it.
+    /// Its meaning, and the paper's name for it.
     pub meaning: &'static str,
 }
 
@@ -27,10 +27,10 @@ pub enum ParamError {
         policy: &'static str,
         /// The name asked for.
         name: String,
-        /// The names there are.
+        /// The known names.
         known: String,
     },
-    /// The text is not a value of its kind.
+    /// The text is not a valid value.
     #[error("parameter '{name}': {source}")]
     Unreadable {
         /// The parameter.
@@ -38,18 +38,18 @@ pub enum ParamError {
         /// What is wrong with the text.
         source: UnitError,
     },
-    /// The values together make no sense.
+    /// The values contradict each other.
     #[error("parameters of '{policy}': {rule}")]
     Inconsistent {
         /// The policy.
         policy: &'static str,
-        /// The rule that is broken.
+        /// The rule that they break.
         rule: &'static str,
     },
 }
 
 impl ParamError {
-    /// The policy has only these parameters, none by the name asked for.
+    /// The error for a policy that has only the parameters `known`.
     #[must_use]
     pub fn unknown(policy: &'static str, name: &str, known: &[&str]) -> Self {
         Self::Unknown {
@@ -63,11 +63,11 @@ impl ParamError {
     }
 }
 
-/// A kind of parameter value.
+/// A type of parameter.
 pub trait ParamValue: Sized {
-    /// Reads it as people write it.
+    /// Reads a value as written by people.
     fn read(text: &str) -> Result<Self, UnitError>;
-    /// Writes it so that it can be read.
+    /// Writes a value so that it can be read back.
     fn show(&self) -> String;
 }
 
@@ -123,7 +123,7 @@ impl ParamValue for Duration {
     }
 }
 
-/// A count from `LOW` to `HIGH`.
+/// A number from `LOW` to `HIGH`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Count<const LOW: u32, const HIGH: u32>(pub u32);
 
@@ -140,7 +140,7 @@ impl<const LOW: u32, const HIGH: u32> ParamValue for Count<LOW, HIGH> {
     }
 }
 
-/// The ranges in use, as texts: an error's text is static so that it stays cheap and comparable.
+/// The ranges in use as texts: an error's text is static, so that it stays cheap and comparable.
 fn range_text(low: u32, high: u32) -> &'static str {
     match (low, high) {
         (1, 32) => "a number from 1 to 32",
@@ -203,3 +203,17 @@ macro_rules! parameters {
     };
 }
 pub(crate) use parameters;
+
+/// In the `impl` of a policy or planner whose field `params` was made by [`parameters!`]: `set` and `params`, by that field.
+macro_rules! hand_on_parameters {
+    () => {
+        fn set(&mut self, name: &str, value: &str) -> Result<(), $crate::policy::ParamError> {
+            self.params.set(name, value)
+        }
+
+        fn params(&self) -> Vec<$crate::policy::Param> {
+            self.params.list()
+        }
+    };
+}
+pub(crate) use hand_on_parameters;

@@ -1,6 +1,6 @@
-//! A policy's memory: one small state per tracked region, by process and rising address. What is not seen again is dropped.
+//! A policy's memory: one small state per tracked region, by process and rising address. Regions that disappear are dropped.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::observe::{Observation, ProcessId, ProcessView, Region};
 
@@ -19,13 +19,13 @@ impl<S> Default for Table<S> {
 }
 
 impl<S> Table<S> {
-    /// Forgets every process that was not seen.
+    /// Drops every process that is not in the snapshot.
     pub fn keep_only(&mut self, seen: &[ProcessView]) {
-        self.processes
-            .retain(|id, _| seen.iter().any(|process| process.id == *id));
+        let seen: BTreeSet<ProcessId> = seen.iter().map(|process| process.id).collect();
+        self.processes.retain(|id, _| seen.contains(id));
     }
 
-    /// Passes every seen region with the state it had, by rising address; keeps the state that comes back, if one does.
+    /// Calls `f` for every observed region with its state, by rising address; keeps the state that it returns, if any.
     pub fn update(&mut self, process: &ProcessView, mut f: impl FnMut(&Observation, Option<S>) -> Option<S>) {
         let mut old = self
             .processes
@@ -47,7 +47,7 @@ impl<S> Table<S> {
         self.processes.insert(process.id, new);
     }
 
-    /// Regions with a state.
+    /// Number of regions with a state.
     #[cfg(test)]
     pub fn len(&self) -> usize {
         self.processes.values().map(Vec::len).sum()

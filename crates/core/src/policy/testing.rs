@@ -1,17 +1,17 @@
-//! Driving a policy by hand: observations in, actions out.
+//! Drives a policy by hand: observations in, actions out.
 
-use crate::action::{Action, Kind, Reason};
+use crate::action::{Action, ActionKind, Reason};
 use crate::observe::{Can, Machine, Observation, ProcessId, ProcessView, Region, Snapshot, Why};
 use crate::policy::{Decision, Policy};
 use crate::units::{BasePages, Blocks, Bytes, Share, Time};
 
 /// An observation under construction.
 #[derive(Debug, Clone, Copy)]
-pub struct Seen(pub Observation);
+pub struct SeenRegion(pub Observation);
 
 /// A region of base pages, aged, able to do anything.
-pub fn base(region: u64, mapped: u32, accessed: u32) -> Seen {
-    Seen(Observation {
+pub fn base(region: u64, mapped: u32, accessed: u32) -> SeenRegion {
+    SeenRegion(Observation {
         region: Region(region),
         mapped: BasePages(mapped),
         accessed: BasePages(accessed.min(mapped)),
@@ -25,15 +25,15 @@ pub fn base(region: u64, mapped: u32, accessed: u32) -> Seen {
     })
 }
 
-/// A huge page, accessed or not, contents not looked at.
-pub fn huge(region: u64, accessed: bool) -> Seen {
+/// A huge page, accessed or not, contents not read.
+pub fn huge(region: u64, accessed: bool) -> SeenRegion {
     let mut seen = base(region, 512, if accessed { 512 } else { 0 });
     seen.0.huge = true;
     seen.0.zero = None;
     seen
 }
 
-impl Seen {
+impl SeenRegion {
     pub fn zero(mut self, pages: u32) -> Self {
         self.0.zero = Some(BasePages(pages));
         self
@@ -89,15 +89,15 @@ impl<P: Policy> Driver<P> {
         }
     }
 
-    pub fn see(&mut self, seen: Seen) {
+    pub fn see(&mut self, seen: SeenRegion) {
         self.see_all(&[seen]);
     }
 
-    pub fn see_all(&mut self, seen: &[Seen]) {
+    pub fn see_all(&mut self, seen: &[SeenRegion]) {
         self.see_processes(&[(PROCESS, seen)]);
     }
 
-    pub fn see_processes(&mut self, seen: &[(ProcessId, &[Seen])]) {
+    pub fn see_processes(&mut self, seen: &[(ProcessId, &[SeenRegion])]) {
         self.at = self.at.after(std::time::Duration::from_secs(5));
         let snapshot = Snapshot {
             at: self.at,
@@ -117,7 +117,7 @@ impl<P: Policy> Driver<P> {
         &self.last.actions
     }
 
-    pub fn kinds(&self) -> Vec<(u64, Kind, Reason)> {
+    pub fn kinds(&self) -> Vec<(u64, ActionKind, Reason)> {
         self.actions().iter().map(|a| (a.region.0, a.kind, a.reason)).collect()
     }
 

@@ -1,23 +1,22 @@
 //! Ours: leave huge pages to the kernel, with the fast start-up that huge faults give, and take back what they waste.
 //!
-//! Promotes nothing. Demotes huge pages whose zero-filled share passes a threshold, most waste first; the split gives the zero-filled
-//! base pages back (Linux 6.12 and later). What the kernel's khugepaged blows up again is left alone longer each time (the control
-//! loop's back-off).
+//! Promotes nothing. Demotes huge pages whose zero-filled share passes a threshold, most waste first; the split gives the zero-filled base
+//! pages back (Linux 6.12 and later). What khugepaged collapses again is left alone longer each time (the control loop's back-off).
 
-use crate::action::{Action, Expect, Kind, Reason};
+use crate::action::{Action, ActionKind, Expect, Reason};
 use crate::observe::Snapshot;
-use crate::policy::params::{parameters, ParamError};
-use crate::policy::{Decision, Needs, Param, Policy, ZERO_FILLED_LIMIT};
+use crate::policy::params::{hand_on_parameters, parameters};
+use crate::policy::{Decision, Needs, Policy, ZERO_FILLED_LIMIT};
 use crate::units::{BasePages, Share};
 
 parameters! {
-    /// The one threshold.
+    /// Its one threshold.
     pub struct TrimParams for "trim" {
         zero: Share = ZERO_FILLED_LIMIT, "zero-filled share from which a huge page is demoted";
     }
 }
 
-/// The policy. It remembers nothing.
+/// The policy. It is stateless.
 #[derive(Debug, Default)]
 pub struct Trim {
     params: TrimParams,
@@ -45,7 +44,7 @@ impl Policy for Trim {
                     decision.actions.push(Action {
                         process: process.id,
                         region: region.region,
-                        kind: Kind::Demote,
+                        kind: ActionKind::Demote,
                         reason: Reason::ZeroFilled,
                         utilization: None,
                         benefit: zero,
@@ -57,13 +56,7 @@ impl Policy for Trim {
         decision
     }
 
-    fn set(&mut self, name: &str, value: &str) -> Result<(), ParamError> {
-        self.params.set(name, value)
-    }
-
-    fn params(&self) -> Vec<Param> {
-        self.params.list()
-    }
+    hand_on_parameters!();
 }
 
 #[cfg(test)]
@@ -75,7 +68,7 @@ mod tests {
     fn only_huge_pages_with_enough_zeroes_are_demoted() {
         let mut d = Driver::new(Trim::default());
         d.see_all(&[
-            huge(1, true),           // not looked at yet
+            huge(1, true),           // contents not read yet
             huge(2, true).zero(0),   // no waste
             huge(3, true).zero(255), // just under
             huge(4, true).zero(256), // at the threshold
@@ -87,8 +80,8 @@ mod tests {
         assert_eq!(
             d.kinds(),
             [
-                (4, Kind::Demote, Reason::ZeroFilled),
-                (5, Kind::Demote, Reason::ZeroFilled)
+                (4, ActionKind::Demote, Reason::ZeroFilled),
+                (5, ActionKind::Demote, Reason::ZeroFilled)
             ]
         );
         assert!(

@@ -1,7 +1,7 @@
-//! What a replay wrote beside what the journal has, line by line.
+//! Compares what a replay wrote with the journal, line by line.
 //!
-//! Not compared is what the journal does not determine: times, the processor time that was taken, and the stock of free blocks, whose
-//! planner saw more than a journal holds.
+//! Not compared is what the journal does not determine: times, processor time, and the free-block target, whose planner saw more than a
+//! journal holds.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::control::{Observer, STRETCHED};
 use crate::journal::{Event, Line};
 use crate::units::Time;
 
-/// How many lines of a sort are the same.
+/// How many lines of one sort agree.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tally {
     /// In both.
@@ -28,7 +28,7 @@ impl Tally {
         self.moved == 0 && self.missing.is_empty() && self.extra.is_empty()
     }
 
-    /// Adds what one scan has of this sort. `is_cut`: the journal ends within it, so that the replay goes further.
+    /// Adds one scan's lines of this sort. `is_cut`: the journal ends within the scan, so that the replay goes further.
     fn add(&mut self, live: &[&Line], again: &[&Line], is_cut: bool) {
         let alike = live.iter().zip(again).take_while(|(a, b)| a.event == b.event).count();
         self.same += alike;
@@ -54,7 +54,7 @@ impl Tally {
         }
         let mut extra = Vec::new();
         let mut common_again = Vec::new();
-        // The first ones of each are those in common.
+        // The first of each are common to both.
         for (line, key) in again.iter().zip(&again_keys).rev() {
             match more.get_mut(key.as_str()).filter(|n| **n > 0) {
                 Some(n) => {
@@ -84,23 +84,23 @@ fn key(line: &Line) -> String {
     .to_text()
 }
 
-/// What a replay found.
+/// The result of a replay.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Replayed {
     /// Scans decided again.
     pub scans: usize,
     /// The decisions.
     pub decisions: Tally,
-    /// What came of those that were carried out.
+    /// The outcomes of those carried out.
     pub outcomes: Tally,
-    /// Decisions that waited, counted by what for.
+    /// Deferred decisions, counted by reason.
     pub deferrals: Tally,
     /// All other lines.
     pub rest: Tally,
 }
 
 impl Replayed {
-    /// Whether everything was decided exactly as the journal says.
+    /// Whether every decision is exactly the journal's.
     pub fn is_same(&self) -> bool {
         self.decisions.is_same()
     }
@@ -123,15 +123,15 @@ fn is_machine(line: &Line) -> bool {
     matches!(line.event, Event::Machine { .. })
 }
 
-/// Where lines of a sort are counted, and which those are.
+/// Where lines of a sort are counted.
 type Sort<'a> = (&'a mut Tally, fn(&Event) -> bool);
 
-/// Takes what the loop writes, and compares it scan by scan.
+/// Takes what the loop writes and compares it, scan by scan.
 #[derive(Debug)]
 pub(super) struct Compare<'a> {
-    /// What of the journal was not compared yet.
+    /// The part of the journal not yet compared.
     left: &'a [Line],
-    /// The journal has its last line.
+    /// Whether the journal has its last line.
     is_whole: bool,
     again: Vec<Line>,
     found: Replayed,
@@ -149,7 +149,7 @@ impl<'a> Compare<'a> {
 
     /// Compares what there is with the part of the journal up to the next scan.
     fn close(&mut self) {
-        // What is before the first scan is a part too.
+        // What precedes the first scan is a part too.
         let is_scan = self.again.first().is_none_or(is_machine);
         let first = usize::from(is_scan && self.left.first().is_some_and(is_machine));
         let end = self.left[first..].iter().position(is_machine);
@@ -171,7 +171,7 @@ impl<'a> Compare<'a> {
             tally.add(&ones, &ones_again, is_cut);
             (live, again) = (others, others_again);
         }
-        // A scan that is cut off is not decided again, so nothing is said of it.
+        // A scan that is cut off is not decided again, so it is not compared.
         if !is_cut {
             self.found.rest.add(&live, &again, false);
         }

@@ -1,15 +1,15 @@
-//! What another policy would have decided on what was seen then: in a world that the recorded one shaped.
+//! What another policy would have decided on the same observations, in a world shaped by the recorded policy.
 
 use std::collections::BTreeMap;
 
 use super::{is_full, Snapshots};
-use crate::action::Kind;
+use crate::action::ActionKind;
 use crate::journal::{decide, Event, JournalError, Line};
 use crate::observe::Region;
 use crate::policy::Policy;
 use crate::units::Time;
 
-/// One scan's decisions. Two decisions are the same if they want the same done with the same region, for whatever reason.
+/// One scan's decisions. Two decisions are equal if they want the same action on the same region, for whatever reason.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Contrast {
     /// When the scan was, in the journal's time.
@@ -22,14 +22,14 @@ pub struct Contrast {
     pub only_other: Vec<String>,
 }
 
-type Wanted = (u32, Region, Kind);
+type Wanted = (u32, Region, ActionKind);
 
 /// Lets another policy, or the same with other parameters, decide on each scan of a full journal.
 pub fn contrast(journal: &[Line], policy: &mut dyn Policy) -> Result<Vec<Contrast>, JournalError> {
     is_full(journal)?;
     let mut snapshots = Snapshots::default();
     let mut scans: Vec<Contrast> = Vec::new();
-    // What the policy decided at this scan, and what of it the journal has not.
+    // What the policy decided at this scan, less what the journal has.
     let mut open: BTreeMap<Wanted, Line> = BTreeMap::new();
     for line in journal {
         if let Some(snapshot) = snapshots.take(line)? {
@@ -67,7 +67,7 @@ pub fn contrast(journal: &[Line], policy: &mut dyn Policy) -> Result<Vec<Contras
     Ok(scans)
 }
 
-/// What is left open at the end of a scan is the other policy's alone.
+/// What remains at the end of a scan was decided by the other policy alone.
 fn close(scans: &mut [Contrast], open: &mut BTreeMap<Wanted, Line>) {
     if let Some(scan) = scans.last_mut() {
         scan.only_other = std::mem::take(open).values().map(Line::to_text).collect();

@@ -6,7 +6,7 @@
 //!                 └► another policy ─► which decisions both make, which only one                                    [`contrast`]
 //! ```
 //!
-//! Policies are pure, and the loop reckons with nothing but what its host says: told the same, both do the same again.
+//! Policies are pure, and the loop depends only on its host: given the same answers, both decide the same again.
 
 mod compare;
 mod contrast;
@@ -75,18 +75,18 @@ fn settings_of(start: &Event) -> Option<Settings> {
     })
 }
 
-/// Rebuilds what was seen, scan by scan, from the lines of a full journal.
+/// Rebuilds the observations, scan by scan, from the lines of a full journal.
 #[derive(Debug, Default)]
 pub struct Snapshots {
     machine: Option<(Time, Machine)>,
     processes: Vec<ProcessView>,
     regions: u64,
-    /// Start times by PID: a process of which nothing is mapped has no `see` event to tell its own.
+    /// Start times by PID: a process with nothing mapped has no `see` event to carry its own.
     started: BTreeMap<u32, u64>,
 }
 
 impl Snapshots {
-    /// Takes the next line; returns a snapshot when its scan is complete. Its time is that of the journal.
+    /// Takes the next line; returns a snapshot when its scan is complete. Its time is the journal's.
     pub fn take(&mut self, line: &Line) -> Result<Option<Snapshot>, JournalError> {
         match &line.event {
             Event::Found { pid, started, .. } => {
@@ -141,7 +141,7 @@ impl Snapshots {
         Ok(None)
     }
 
-    /// The process that had this PID lately.
+    /// The process that last had this PID.
     fn id(&self, pid: u32) -> ProcessId {
         let started = self.started.get(&pid).copied().unwrap_or_default();
         ProcessId { pid, started }
@@ -160,13 +160,13 @@ impl Snapshots {
     }
 }
 
-/// Whether there is a scan to decide on. A journal with decisions and nothing seen before them is not a full one.
+/// Whether there is a scan to decide on. A journal with decisions but no observations before them is not a full one.
 fn is_full(journal: &[Line]) -> Result<bool, JournalError> {
     for line in journal {
         match line.event {
             Event::Machine { .. } => return Ok(true),
             Event::Decide { .. } => {
-                let what = "a decision without what was seen before it: this is not a full journal";
+                let what = "a decision without the observations before it: this is not a full journal";
                 return Err(JournalError::new(what.to_string()));
             }
             _ => {}
@@ -175,12 +175,12 @@ fn is_full(journal: &[Line]) -> Result<bool, JournalError> {
     Ok(false)
 }
 
-/// Runs the loop again on the recording that a full journal is, with this policy and the journal's settings, and compares what it writes
-/// with what the journal has.
+/// Runs the loop again on a full journal, with this policy and the journal's settings, and compares its output with the
+/// journal.
 pub fn replay(journal: &[Line], policy: &mut dyn Policy) -> Result<Replayed, JournalError> {
     let mut host = Recorded::new(journal);
     if !is_full(journal)? || !host.has_more() {
-        // Nothing was decided. What there is may be wrong all the same.
+        // Nothing was decided; the lines may still be invalid.
         let mut snapshots = Snapshots::default();
         journal.iter().try_for_each(|line| snapshots.take(line).map(drop))?;
         return Ok(Replayed::default());

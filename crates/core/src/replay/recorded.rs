@@ -1,53 +1,53 @@
-//! A host that is a recording: what is seen, what happens and what comes of each action is what a full journal says.
+//! A host that is a recording: observations, events and outcomes are those of a full journal.
 //!
-//! The time is the journal's: each answer moves the clock to the moment of the line that it is from. Where the loop asks for something
-//! that the journal does not have (an action that was not carried out then), the answer is that it cannot be, which changes nothing
-//! else; the comparison shows it.
+//! Time is the journal's: each answer moves the clock to the moment of the line that it comes from. Where the loop asks for something that the
+//! journal lacks (an action that was not carried out then), the answer is that it failed, which changes nothing else; the comparison
+//! shows it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use super::Snapshots;
-use crate::action::{Action, Call, CallError, Kind, Outcome};
+use crate::action::{Action, ActionKind, Call, CallError, Deferred, Outcome};
 use crate::control::STRETCHED;
-use crate::host::{Aged, Host, HostEvent, Look, Wake, Wants};
-use crate::journal::{Deferred, Event, JournalError, Line};
+use crate::host::{AgeingReport, Host, HostEvent, Look, Wake, Wants};
+use crate::journal::{Event, JournalError, Line};
 use crate::observe::{Can, Machine, Observation, ProcessId, Region, Snapshot, Why};
 use crate::units::{BasePages, Blocks, Bytes, Time};
 
-/// A wait that goes further than this past the last thing that was done is the one for the next scan. (The text form cuts times.)
+/// A wait that ends later than this after the last action is the wait for the next scan. (The text form truncates times.)
 const SLACK: Duration = Duration::from_millis(1);
 
 /// An action that was carried out.
 #[derive(Debug)]
 struct Past {
     at: Time,
-    kind: Kind,
+    kind: ActionKind,
     outcome: Outcome,
     took: Duration,
     returned: BasePages,
-    /// Processor time so far; nothing in journals that do not say.
+    /// Processor time so far; zero in journals without it.
     cpu: Duration,
-    /// What happened on the host by then, and was asked for after this action only.
+    /// Host events by then that the loop asks for only after this action.
     events: Vec<HostEvent>,
 }
 
 impl Past {
-    /// A call was made; otherwise the look before it said that it is of no use.
+    /// Whether a call was made; otherwise the look before it ruled the action out.
     fn was_tried(&self) -> bool {
         let by_call = matches!(self.outcome, Outcome::Done | Outcome::NoMemory | Outcome::Failed(_));
         by_call || self.took > Duration::ZERO
     }
 
-    /// What the look before the action must have shown; none for what was gone.
+    /// What the look before the action must have shown; none for a region that was gone.
     fn before(&self, region: Region, how: Look) -> Option<Observation> {
-        let is_huge = self.kind == Kind::Demote;
+        let is_huge = self.kind == ActionKind::Demote;
         let mut seen = Observation {
             region,
             mapped: BasePages::REGION,
             accessed: BasePages::ZERO,
             dirty: BasePages::ZERO,
-            // Enough of both that an action may expect: populated pages, or, where contents are asked for, zero-filled ones.
+            // Enough of what an action may expect: populated pages, or zero-filled ones where contents are looked at.
             zero: Some(match how {
                 Look::Tables => BasePages::ZERO,
                 Look::Contents => BasePages::REGION,
@@ -71,7 +71,7 @@ impl Past {
         Some(seen)
     }
 
-    /// What the call must have said.
+    /// What the call must have returned.
     fn call(&self) -> Call {
         let error = match self.outcome {
             Outcome::Done | Outcome::Already | Outcome::Shared | Outcome::Gone => None,
@@ -110,21 +110,21 @@ fn cannot(why: Why) -> Can {
     }
 }
 
-/// What came of one scan.
+/// What followed one scan.
 #[derive(Debug, Default)]
 struct Scan {
-    ages: BTreeMap<u32, VecDeque<(Time, Aged)>>,
+    ages: BTreeMap<u32, VecDeque<(Time, AgeingReport)>>,
     outcomes: Vec<Past>,
-    /// Those that were not asked for yet.
+    /// Events not yet asked for.
     open: BTreeMap<(u32, Region), VecDeque<usize>>,
     open_promotions: usize,
-    /// Promotions waited for free blocks.
+    /// Whether promotions waited for free blocks.
     short_of_blocks: bool,
 }
 
 impl Scan {
     fn add(&mut self, pid: u32, region: Region, past: Past) {
-        self.open_promotions += usize::from(past.kind == Kind::Promote);
+        self.open_promotions += usize::from(past.kind == ActionKind::Promote);
         let open = self.open.entry((pid, region)).or_default();
         open.push_back(self.outcomes.len());
         self.outcomes.push(past);
@@ -136,7 +136,7 @@ impl Scan {
         if open.is_empty() {
             self.open.remove(&(pid, region));
         }
-        self.open_promotions -= usize::from(self.outcomes[i].kind == Kind::Promote);
+        self.open_promotions -= usize::from(self.outcomes[i].kind == ActionKind::Promote);
         Some(i)
     }
 }
@@ -145,7 +145,7 @@ impl Scan {
 #[derive(Debug)]
 pub(super) struct Recorded<'a> {
     lines: &'a [Line],
-    /// The next line to be told.
+    /// The next line to tell.
     at: usize,
     snapshots: Snapshots,
     /// The host's clock at time 0 of the journal.
@@ -182,7 +182,7 @@ impl<'a> Recorded<'a> {
         }
     }
 
-    /// Whether another scan is there, whole.
+    /// Whether there is another complete scan.
     pub(super) fn has_more(&self) -> bool {
         self.next_tick().is_some()
     }
@@ -192,12 +192,12 @@ impl<'a> Recorded<'a> {
         self.error
     }
 
-    /// A moment of the journal by the host's clock.
+    /// A moment of the journal on the host's clock.
     fn moment(&self, at: Time) -> Time {
         Time(self.clock_ns.saturating_add(at.0))
     }
 
-    /// When the next scan began: its end and what it took are known.
+    /// When the next scan began, from its end and its duration.
     fn next_tick(&self) -> Option<Time> {
         let rest = &self.lines[self.at..];
         let machine = rest.iter().position(|l| matches!(l.event, Event::Machine { .. }))?;
@@ -207,7 +207,7 @@ impl<'a> Recorded<'a> {
         })
     }
 
-    /// The line as something that happened on the host.
+    /// The line as a host event.
     fn happened(&self, line: &Line) -> Option<HostEvent> {
         Some(match &line.event {
             Event::Found { pid, started, name } => {
@@ -224,7 +224,7 @@ impl<'a> Recorded<'a> {
         })
     }
 
-    /// Reads on to the end of the next scan, and what came of it.
+    /// Reads on to the end of the next scan and what followed it.
     fn read_scan(&mut self) -> Result<Option<Snapshot>, JournalError> {
         let lines = self.lines;
         while let Some(line) = lines.get(self.at) {
@@ -243,10 +243,10 @@ impl<'a> Recorded<'a> {
         Ok(None)
     }
 
-    /// Reads what was done after a scan, up to what the next one begins with.
+    /// Reads what was done after a scan, up to the beginning of the next.
     fn read_deeds(&mut self) -> Result<(), JournalError> {
         self.scan = Scan::default();
-        // The loop asks what happened when something is gone, and else not before the next scan.
+        // The loop asks for events when something is gone, and otherwise not before the next scan.
         let mut asked = false;
         let lines = self.lines;
         while let Some(line) = lines.get(self.at) {
@@ -259,7 +259,7 @@ impl<'a> Recorded<'a> {
                     ..
                 } => {
                     let size = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
-                    let aged = Aged {
+                    let aged = AgeingReport {
                         regions: size(*regions),
                         refused: size(*refused),
                         took: Duration::from_nanos(*took_ns),
@@ -290,7 +290,7 @@ impl<'a> Recorded<'a> {
                 }
                 Event::Defer { why, action, .. } => {
                     asked = false;
-                    self.scan.short_of_blocks |= *why == Deferred::FreeBlocks && *action == Kind::Promote;
+                    self.scan.short_of_blocks |= *why == Deferred::FreeBlocks && *action == ActionKind::Promote;
                 }
                 Event::Stock { .. } | Event::Compacted { .. } | Event::Decide { .. } => {}
                 Event::Notice { text } if text.starts_with(STRETCHED) => {}
@@ -308,7 +308,7 @@ impl<'a> Recorded<'a> {
         Ok(())
     }
 
-    /// The rest of what happened, after the last scan.
+    /// The remaining events, after the last scan.
     fn read_end(&mut self) -> Result<(), JournalError> {
         let lines = self.lines;
         while let Some(line) = lines.get(self.at) {
@@ -350,18 +350,18 @@ impl Host for Recorded<'_> {
             processes: Vec::new(),
         };
         self.keep_error(read).flatten().unwrap_or_else(|| {
-            // Nothing sensible follows.
+            // Nothing sensible can follow.
             self.at = self.lines.len();
             self.scan = Scan::default();
             nothing
         })
     }
 
-    fn age(&mut self, process: ProcessId, _: &[Region]) -> Aged {
+    fn age(&mut self, process: ProcessId, _: &[Region]) -> AgeingReport {
         let aged = self.scan.ages.get_mut(&process.pid).and_then(VecDeque::pop_front);
-        let (at, aged) = aged.unwrap_or((self.now, Aged::default()));
+        let (at, aged) = aged.unwrap_or((self.now, AgeingReport::default()));
         self.now = at;
-        // Nearly all of it is the processor's; the next outcome says exactly.
+        // Nearly all of it is processor time; the next outcome has the exact figure.
         self.cpu = self.cpu.saturating_add(aged.took);
         aged
     }
@@ -371,10 +371,10 @@ impl Host for Recorded<'_> {
             return self.scan.outcomes[i].after(region);
         }
         let Some(i) = self.scan.take(process.pid, region) else {
-            // It was not carried out then. Nothing can be said of it, and this outcome changes nothing.
+            // It was not carried out then: nothing is known of it, and this outcome changes nothing.
             let unknown = Past {
                 at: self.now,
-                kind: Kind::Promote,
+                kind: ActionKind::Promote,
                 outcome: Outcome::Ineligible(Why::Changed),
                 took: Duration::ZERO,
                 returned: BasePages::ZERO,
@@ -416,7 +416,7 @@ impl Host for Recorded<'_> {
             self.now = self.now.max(until);
             return Wake::Time;
         }
-        // What was carried out then and is not now is passed over.
+        // What was carried out then and is not now is skipped.
         self.scan.open.clear();
         self.scan.open_promotions = 0;
         match self.next_tick() {

@@ -6,14 +6,15 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use mega_core::action::{Action, Call, CallError, Expect, Kind, Outcome, Reason};
-use mega_core::block::{Zone, ZoneKind};
+use mega_core::action::{Action, ActionKind, Call, CallError, Expect, Outcome, Reason};
+use mega_core::compaction::block::{Zone, ZoneKind};
+use mega_core::compaction::target::{Compacted, Ended, FreeBlockTarget, Order};
 use mega_core::control::{Control, Observer, Settings, Status};
-use mega_core::host::{Aged, Contiguity, Host, HostEvent, Look, Wake, Wants};
+use mega_core::host::{AgeingReport, Contiguity, Host, HostEvent, Look, Wake, Wants};
 use mega_core::journal::{Event, Line};
+use mega_core::observe::groups::MemoryGroups;
 use mega_core::observe::{Can, Machine, Observation, ProcessId, ProcessView, Region, Snapshot};
 use mega_core::policy::{Decision, Needs, Param, ParamError, Policy};
-use mega_core::stock::{Compacted, Ended, Order, Stock};
 use mega_core::units::{BasePages, Blocks, Bytes, Share, Time, REGION_PAGES};
 
 pub const US: Duration = Duration::from_micros(1);
@@ -139,15 +140,15 @@ impl Place {
         }
     }
 
-    fn work(&mut self, kind: Kind) {
+    fn work(&mut self, kind: ActionKind) {
         match kind {
-            Kind::Promote if !self.huge => {
+            ActionKind::Promote if !self.huge => {
                 self.zero += REGION_PAGES - self.mapped;
                 self.mapped = REGION_PAGES;
                 self.huge = true;
             }
-            Kind::Demote => self.huge = false,
-            Kind::Promote => {}
+            ActionKind::Demote => self.huge = false,
+            ActionKind::Promote => {}
         }
     }
 }
@@ -158,6 +159,9 @@ type Change = Box<dyn FnOnce(&mut World)>;
 /// What is there.
 pub struct World {
     pub machine: Machine,
+    pub groups: MemoryGroups,
+    /// Processes on a NUMA node without free blocks.
+    pub far: BTreeSet<ProcessId>,
     pub processes: BTreeMap<ProcessId, BTreeMap<u64, Place>>,
     events: Vec<HostEvent>,
 }
@@ -227,6 +231,8 @@ impl Toy {
                     free_blocks: Blocks(8000),
                     pressure: Some(Share::ZERO),
                 },
+                groups: MemoryGroups::default(),
+                far: BTreeSet::new(),
                 processes: BTreeMap::new(),
                 events: Vec::new(),
             },
@@ -265,14 +271,22 @@ impl Toy {
         self.run_with(policy, settings, None, &mut log)
     }
 
-    /// Manages it and keeps a stock.
-    pub fn run_with_stock(&mut self, policy: &mut dyn Policy, settings: Settings, stock: Stock) -> Run {
+    /// Manages it with a free-block target.
+    pub fn run_with_target(&mut self, policy: &mut dyn Policy, settings: Settings, target: FreeBlockTarget) -> Run {
         let mut log = Log::default();
-        self.run_with(policy, settings, Some(stock), &mut log)
+        self.run_with(policy, settings, Some(target), &mut log)
     }
 
-    fn run_with(&mut self, policy: &mut dyn Policy, settings: Settings, stock: Option<Stock>, log: &mut Log) -> Run {
-        let status = Control::new(self, policy, settings, log).with_stock(stock).run();
+    fn run_with(
+        &mut self,
+        policy: &mut dyn Policy,
+        settings: Settings,
+        target: Option<FreeBlockTarget>,
+        log: &mut Log,
+    ) -> Run {
+        let status = Control::new(self, policy, settings, log)
+            .with_free_block_target(target)
+            .run();
         Run {
             status,
             lines: std::mem::take(&mut log.lines),
@@ -340,14 +354,14 @@ impl Host for Toy {
         }
     }
 
-    fn age(&mut self, process: ProcessId, regions: &[Region]) -> Aged {
+    fn age(&mut self, process: ProcessId, regions: &[Region]) -> AgeingReport {
         assert!(regions.is_sorted(), "regions are aged by rising address");
         self.ages.push((self.now, process, regions.len()));
         let took = self.age_cpu * regions.len() as u32;
         self.work(took);
-        let mut aged = Aged {
+        let mut aged = AgeingReport {
             took,
-            ..Aged::default()
+            ..AgeingReport::default()
         };
         for region in regions {
             match self.world.place(process, region.0) {
@@ -378,7 +392,7 @@ impl Host for Toy {
         let act = place.next.pop_front().unwrap_or(place.after);
         match act.effect {
             Effect::Works => {
-                let takes = u64::from(action.kind == Kind::Promote && !place.huge);
+                let takes = u64::from(action.kind == ActionKind::Promote && !place.huge);
                 place.work(action.kind);
                 self.world.machine.free_blocks.0 = self.world.machine.free_blocks.0.saturating_sub(takes);
             }
@@ -395,6 +409,18 @@ impl Host for Toy {
             error: act.says,
             took: act.took,
         }
+    }
+
+    fn free_blocks_near(&mut self, process: ProcessId, _: Region) -> Option<Blocks> {
+        self.world.far.contains(&process).then_some(Blocks(0))
+    }
+
+    fn memory_groups(&mut self) -> MemoryGroups {
+        self.world.groups.clone()
+    }
+
+    fn is_stopped(&mut self) -> bool {
+        self.now >= self.stop
     }
 
     fn wait(&mut self, until: Time) -> Wake {
@@ -478,7 +504,7 @@ pub struct Run {
 
 impl Run {
     /// The outcomes, in order: when, whose, which, what, what came of it.
-    pub fn outcomes(&self) -> Vec<(Time, u32, u64, Kind, Outcome)> {
+    pub fn outcomes(&self) -> Vec<(Time, u32, u64, ActionKind, Outcome)> {
         let lines = self.lines.iter();
         lines
             .filter_map(|line| match line.event {
@@ -519,14 +545,14 @@ impl Run {
 }
 
 /// What a wish wants of a region.
-pub type Wanted = Option<(Kind, u32, Expect)>;
+pub type Wanted = Option<(ActionKind, u32, Expect)>;
 
 /// A policy that wants what the test wants, with a benefit.
 pub struct Wish(pub fn(&Observation) -> Wanted);
 
 /// Wants every base-mapped region promoted, whatever is in it.
 pub fn promote_all() -> Wish {
-    Wish(|o| (!o.huge).then_some((Kind::Promote, o.mapped.0, Expect::Anything)))
+    Wish(|o| (!o.huge).then_some((ActionKind::Promote, o.mapped.0, Expect::Anything)))
 }
 
 impl Policy for Wish {

@@ -1,13 +1,13 @@
 //! Ingens (OSDI'16), from its poster: bloat of Redis and latency of faults.
 
 use super::{case, plan, program, published, Experiment, Setup, GB, GIB};
-use crate::condition::Condition::Unfragmented;
+use crate::prepare::condition::Condition::Unfragmented;
 
 pub(super) const LIST: &[Experiment] = &[
     Experiment {
         name: "ingens-bloat",
         title: "memory and read latency of Redis after deletions",
-        question: "Does promoting by utilization keep memory as small as base pages do?",
+        question: "Does promotion by utilization keep the footprint of base pages?",
         source: Some("Ingens (OSDI'16), poster: Redis memory bloating"),
         differs: Some("The poster does not give the workload; here 70 % of objects of 8 KB are deleted at random"),
         elsewhere: None,
@@ -42,9 +42,9 @@ pub(super) const LIST: &[Experiment] = &[
     Experiment {
         name: "ingens-latency",
         title: "latency of a fault that maps 4 KB and of one that maps 2 MB",
-        question: "How long is a program held up by one page fault?",
+        question: "How long does one page fault stall a program?",
         source: Some("Ingens (OSDI'16), poster: high huge page fault latency"),
-        differs: Some("Timed by the program itself, touch by touch, on warm memory that is not fragmented"),
+        differs: Some("Timed by the program itself, touch by touch, on unfragmented, host-backed memory"),
         elsewhere: None,
         full_bytes: 5 * GIB,
         setup: |scale| Setup {

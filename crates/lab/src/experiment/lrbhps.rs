@@ -1,7 +1,7 @@
 //! LRBHPS (Linux 6.1.38): Redis cold and warm, memory of Redis, speed of programs; on memory as it is and on fragmented memory.
 
 use super::{case, plan, program, published, Experiment, Setup, GB, GIB};
-use crate::condition::Condition::{self, Fragmented, Unfragmented};
+use crate::prepare::condition::Condition::{self, Fragmented, Unfragmented};
 use crate::result::Published;
 use crate::run::CasePlan;
 use mega_core::units::Share;
@@ -9,9 +9,9 @@ use mega_core::units::Share;
 const VARIANTS: &[&str] = &["thp-always-defrag", "base", "mthp-64k", "mega"];
 /// Part of Range-S that gives the paper's amount of memory.
 const RANGE_S: f64 = 0.22;
-const ELSEWHERE: Option<&str> = Some("LRBHPS itself decides at faults: the simulator, and the reservation kernel");
+const ELSEWHERE: Option<&str> = Some("LRBHPS itself decides at faults: `mega sim`, or the reservation kernel");
 
-/// The paper's `FRAG 100`: as good as nothing of the free memory can be used for a huge page.
+/// The paper's `FRAG 100`: almost none of the free memory is usable for huge pages.
 fn fragmented() -> Condition {
     Fragmented(Share::percent(90))
 }
@@ -74,8 +74,8 @@ pub(super) const LIST: &[Experiment] = &[
     },
     Experiment {
         name: "lrbhps-table3",
-        title: "Redis, get and set on what is there",
-        question: "What is left of the difference once the store is filled?",
+        title: "Redis, get and set on existing keys",
+        question: "How much of the difference remains once the store is filled?",
         source: Some("LRBHPS, Table 3"),
         differs: Some("One client thread with a pipeline on the second processor; the paper had 8 threads on 12"),
         elsewhere: ELSEWHERE,
@@ -153,7 +153,7 @@ pub(super) const LIST: &[Experiment] = &[
     Experiment {
         name: "lrbhps-table5",
         title: "speed of programs, fragmented and not",
-        question: "Which programs gain from huge pages, and what is left of it on fragmented memory?",
+        question: "Which programs gain from huge pages, and how much of that remains on fragmented memory?",
         source: Some("LRBHPS, Table 5"),
         differs: Some(
             "GUPS with an eighth of the updates; page rank on a smaller graph and a computation of ours stand for the others",

@@ -1,13 +1,13 @@
 //! MEGA (SYSTOR'19): its tables and figures.
 
 use super::{case, plan, program, published, Experiment, Setup, GB, GIB};
-use crate::condition::Condition::{Fragmented, Unfragmented};
+use crate::prepare::condition::Condition::{Fragmented, Unfragmented};
 use mega_core::units::Share;
 
 const SYSTEMS: &[&str] = &["base", "thp-always", "ingens", "mega"];
 
-/// Who makes free blocks: the kernel alone, and the planners of Ingens, of MEGA and of demand, beside the same policy. Nobody asks for huge pages
-/// here, so demand is told how many blocks to have: all there can be.
+/// What frees blocks: the kernel alone, or the planners of Ingens, MEGA and demand, beside the same policy. Nothing requests huge pages
+/// here, so the demand planner gets a free-block target: as many as possible.
 const COMPACTORS: &[&str] = &[
     "base",
     "mega:compact=off",
@@ -88,7 +88,7 @@ pub(super) const LIST: &[Experiment] = &[
     Experiment {
         name: "mega-table3",
         title: "page fault latency of Redis under four systems",
-        question: "Do page faults stay short when huge pages are made outside of them?",
+        question: "Do page faults stay short when huge pages are made asynchronously?",
         source: Some("MEGA (SYSTOR'19), Table 3"),
         differs: Some("Ingens and MEGA are policies of mega on an unmodified kernel, so their faults are the kernel's own base page faults"),
         elsewhere: None,
@@ -112,7 +112,7 @@ pub(super) const LIST: &[Experiment] = &[
     Experiment {
         name: "mega-bloat",
         title: "memory of Redis after most of a hash was removed",
-        question: "How much memory do huge pages hold on to?",
+        question: "How much freed memory do huge pages retain?",
         source: Some("MEGA (SYSTOR'19), section 2.4"),
         differs: Some("A current Redis with jemalloc, whose purging splits huge pages itself"),
         elsewhere: None,
@@ -134,7 +134,7 @@ pub(super) const LIST: &[Experiment] = &[
     Experiment {
         name: "mega-table4",
         title: "two programs that use a sixth of what they allocated",
-        question: "Who makes huge pages of memory that is not used?",
+        question: "Which systems promote memory that is not used?",
         source: Some("MEGA (SYSTOR'19), Table 4"),
         differs: Some("Unfragmented memory, so Ingens gets every huge page that it asks for; the paper's was extremely fragmented"),
         elsewhere: None,
@@ -168,7 +168,7 @@ pub(super) const LIST: &[Experiment] = &[
     Experiment {
         name: "mega-table5",
         title: "allocate 8 GB, iterate, free, 50 times",
-        question: "What does a policy cost memory that lives for a short time?",
+        question: "What does a policy cost short-lived memory?",
         source: Some("MEGA (SYSTOR'19), Table 5"),
         differs: Some("Both policies here leave short-lived memory alone, since a scan comes only every five seconds"),
         elsewhere: None,
@@ -211,10 +211,10 @@ pub(super) const LIST: &[Experiment] = &[
     },
     Experiment {
         name: "mega-fig1",
-        title: "free 2 MB blocks after objects of 8 KB to 128 MB came and went",
-        question: "How does allocating and freeing wear out contiguous memory?",
+        title: "free 2 MB blocks after allocating and freeing objects of 8 KB to 128 MB",
+        question: "How do allocation and freeing fragment memory?",
         source: Some("MEGA (SYSTOR'19), Figure 1"),
-        differs: Some("Linux 6.x keeps unmovable memory apart and compacts in the background, which 4.16 did less of"),
+        differs: Some("Linux 6.x groups unmovable memory and compacts in the background more than 4.16 did"),
         elsewhere: None,
         full_bytes: 12 * GIB,
         setup: |scale| Setup {
@@ -230,9 +230,9 @@ pub(super) const LIST: &[Experiment] = &[
     Experiment {
         name: "mega-fig2",
         title: "free 2 MB blocks while half of the memory is freed in 1 MB holes",
-        question: "Who brings contiguous memory back, and what does that cost?",
+        question: "Which planners restore contiguity, and at what cost?",
         source: Some("MEGA (SYSTOR'19), Figure 2"),
-        differs: Some("A stock kernel cannot be told which blocks to empty: the planners order as much as in the papers, the kernel chooses"),
+        differs: Some("A stock kernel selects the blocks to evacuate itself: the planners request as much as in the papers"),
         elsewhere: Some("chosen blocks: with mega.ko, as variant mega:compact=mega:compact-how=chosen; the simulator"),
         full_bytes: 14 * GIB,
         setup: |scale| Setup {
@@ -257,9 +257,9 @@ pub(super) const LIST: &[Experiment] = &[
     Experiment {
         name: "mega-table7",
         title: "work of compaction while memory is freed in 1 MB holes",
-        question: "How many pages does compaction look at and move?",
+        question: "How many pages does compaction scan and migrate?",
         source: Some("MEGA (SYSTOR'19), Table 7"),
-        differs: Some("All compaction of the run, the kernel's own too, and the kernel chooses the blocks; the paper counts each pass"),
+        differs: Some("All compaction of the run, including the kernel's own, and the kernel selects the blocks; the paper counts per pass"),
         elsewhere: Some("chosen blocks: with mega.ko, as variant mega:compact=mega:compact-how=chosen; the simulator"),
         full_bytes: 14 * GIB,
         setup: |scale| Setup {
@@ -284,10 +284,10 @@ pub(super) const LIST: &[Experiment] = &[
     Experiment {
         name: "mega-tables-9-10",
         title: "Redis with values of 2 MB on fragmented memory",
-        question: "How fast is a store whose every value needs contiguous memory that is not there?",
+        question: "How fast is a store whose every value needs contiguous memory that is lacking?",
         source: Some("MEGA (SYSTOR'19), Tables 9 and 10"),
         differs: Some(
-            "Memory is fragmented by the allocation-latency study's way, not by the paper's 200 GB of 1 MB holes",
+            "Memory is fragmented as in the allocation-latency study, not by the paper's 200 GB of 1 MB holes",
         ),
         elsewhere: Some("compaction of chosen blocks: the simulator, and the kernel tier"),
         full_bytes: 140 * GIB,
@@ -318,7 +318,7 @@ pub(super) const LIST: &[Experiment] = &[
     Experiment {
         name: "mega-fig3",
         title: "programs that huge pages do not help",
-        question: "What does managing cost those who get nothing from it?",
+        question: "What does managing cost programs that do not benefit?",
         source: Some("MEGA (SYSTOR'19), Figure 3"),
         differs: Some("PARSEC is not packaged; gcc, zstd, Python, SQLite and a computation in the caches stand for it"),
         elsewhere: None,

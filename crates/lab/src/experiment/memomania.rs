@@ -1,11 +1,11 @@
-//! Memomania (SYSTOR'18): what 2 MB and 1 GB pages for all of a program's memory give, and whether more of them is always better.
+//! Memomania (SYSTOR'18): what 2 MB and 1 GB pages for all of a program's memory gain, and whether more is always better.
 
 use super::{case, plan, program, published, Experiment, Setup, GIB};
-use crate::condition::Condition::Unfragmented;
+use crate::prepare::condition::Condition::Unfragmented;
 use crate::result::Published;
 use crate::run::CasePlan;
 
-/// The paper's programs, by those that stand for them: the paper's name, ours, THP's speed-up, that of 1 GB pages.
+/// The paper's programs and our stand-ins: the paper's name, ours, speed-up with THP, with 1 GB pages.
 const TABLE_1: [(&str, &str, f64, f64); 3] = [
     ("429.mcf", "simplex", 1.24, 1.31),
     ("471.omnetpp", "events", 1.00, 1.09),
@@ -49,11 +49,11 @@ pub(super) const LIST: &[Experiment] = &[
     Experiment {
         name: "memomania",
         title: "speed on 2 MB and on 1 GB pages",
-        question: "What do 1 GB pages give that transparent huge pages do not?",
+        question: "What do 1 GB pages gain over transparent huge pages?",
         source: Some("Memomania (SYSTOR'18), Table 1"),
         differs: Some(
             "Programs of ours stand for the three of SPEC CPU2006; random updates, page rank and Redis are ours too. \
-             Variants on 2 MB and 1 GB take hugetlb pages that are set aside for the run",
+             Variants on 2 MB and 1 GB take hugetlb pages reserved for the run",
         ),
         elsewhere: None,
         full_bytes: 4 * GIB,

@@ -1,9 +1,9 @@
-//! The experiments by name: those of the papers, scaled to this machine, with the papers' numbers beside ours; and some of our own.
+//! The experiments by name: the papers', scaled to this machine, with the published numbers; and our own.
 //!
-//! One file for each paper. An experiment says which programs run under which variants, which figures matter, what the paper found,
-//! and in one sentence what is different here.
+//! One file per paper. An experiment names its programs, variants and main figures, what the paper found, and in one sentence what
+//! differs here.
 
-use crate::condition::Condition;
+use crate::prepare::condition::Condition;
 use crate::program::{catalogue, Program};
 use crate::result::Published;
 use crate::run::{CasePlan, Plan};
@@ -21,27 +21,27 @@ mod study;
 pub struct Experiment {
     /// Its name on the command line.
     pub name: &'static str,
-    /// A line.
+    /// A one-line title.
     pub title: &'static str,
     /// The question that it answers.
     pub question: &'static str,
     /// Paper and table or figure; none: ours.
     pub source: Option<&'static str>,
-    /// What is different here from the paper.
+    /// What differs from the paper.
     pub differs: Option<&'static str>,
-    /// Systems of the paper that cannot run on a stock kernel, and where they will.
+    /// Systems of the paper that cannot run on an unmodified kernel, and where they can.
     pub elsewhere: Option<&'static str>,
-    /// The memory that it is made for, before it is scaled, with a reserve for huge pages' bloat.
+    /// Memory needed at scale 1, with a reserve for huge page bloat.
     pub full_bytes: u64,
     setup: fn(f64) -> Setup,
 }
 
-/// What an experiment is made of at one scale.
+/// An experiment at one scale.
 #[derive(Debug)]
 pub struct Setup {
     /// Programs, conditions, variants.
     pub plan: Plan,
-    /// What the paper found, in the paper's own size.
+    /// What the paper found, at the paper's size.
     pub published: Vec<Published>,
     /// The paper's size and ours, in words.
     pub size: Option<String>,
@@ -68,11 +68,11 @@ pub fn find(name: &str) -> Option<&'static Experiment> {
 }
 
 impl Experiment {
-    /// The scale at which it fits a machine with so much memory: at most 1, the paper's size.
+    /// The scale that fits a machine with this much memory: at most 1, the paper's size.
     #[must_use]
     pub fn fitting_scale(&self, memory_bytes: u64) -> f64 {
         let fits = memory_bytes as f64 * MEMORY_SHARE / self.full_bytes.max(1) as f64;
-        // Two digits: the same machine gives the same scale, whatever its kernel keeps for itself.
+        // Two digits: the same machine gives the same scale, whatever its kernel reserves.
         ((fits * 100.0).floor() / 100.0).clamp(0.01, 1.0)
     }
 
@@ -89,7 +89,7 @@ const GIB: u64 = 1 << 30;
 /// A program of the catalogue at a scale.
 ///
 /// # Panics
-/// When the catalogue has none of this name; a test goes through all experiments.
+/// When the catalogue has no such program; a test covers all experiments.
 fn program(name: &str, scale: f64) -> Box<dyn Program> {
     let entry = catalogue::find(name).unwrap_or_else(|| panic!("no program '{name}' in the catalogue"));
     (entry.make)(scale)
@@ -109,7 +109,7 @@ fn plan(cases: Vec<CasePlan>, variants: &[&str], main: &[&str]) -> Plan {
         cases,
         variants: variants.iter().map(parse).collect(),
         manager_options: Vec::new(),
-        warm: !main.contains(&"free_blocks"),
+        prefault: !main.contains(&"free_blocks"),
         faults: main.iter().any(|name| name.starts_with("fault")),
         main: main.iter().map(ToString::to_string).collect(),
     }

@@ -1,7 +1,7 @@
-//! Experiments of our own: what huge pages give each kind of program, and a control of the lab itself.
+//! Our own experiments: what huge pages gain each kind of program, and a control of the lab itself.
 
 use super::{case, plan, program, Experiment, Setup, GIB};
-use crate::condition::Condition::Unfragmented;
+use crate::prepare::condition::Condition::Unfragmented;
 use crate::run::Plan;
 
 const SYSTEMS: &[&str] = &["base", "thp-always", "mega", "thp-always+trim"];
@@ -48,14 +48,14 @@ pub(super) const LIST: &[Experiment] = &[
     workload!(
         "gups",
         "random updates of a large table",
-        "What do huge pages give where every access misses the TLB?",
+        "What do huge pages gain where every access misses the TLB?",
         10 * GIB,
         SPEED
     ),
     workload!(
         "kv",
         "a hash table with Zipf keys",
-        "What do huge pages give an in-process store, and what do they waste?",
+        "What do huge pages gain an in-process store, and what do they waste?",
         5 * GIB,
         &[
             "ops_per_s",
@@ -69,14 +69,14 @@ pub(super) const LIST: &[Experiment] = &[
     workload!(
         "btree",
         "inserts and lookups in a B-tree",
-        "What do huge pages give where a few levels of the tree stay in the caches?",
+        "What do huge pages gain where a few levels of the tree stay cached?",
         5 * GIB,
         &["settled_per_s", "load_ns", "rss_bytes", "huge_bytes", "waste_bytes"]
     ),
     workload!(
         "graph",
         "page rank on a generated graph",
-        "What do huge pages give a graph code?",
+        "What do huge pages gain a graph algorithm?",
         5 * GIB,
         &["ops_per_s", "elapsed_ns", "rss_bytes", "huge_bytes"]
     ),
@@ -97,14 +97,14 @@ pub(super) const LIST: &[Experiment] = &[
     workload!(
         "sparse",
         "a scattered sixth of a large area",
-        "Who gives back what huge pages waste?",
+        "Which policies recover the waste of huge pages?",
         7 * GIB,
         &["rss_bytes", "huge_bytes", "waste_bytes"]
     ),
     Experiment {
         name: "touch",
         title: "first touch of memory",
-        question: "What does it cost to get memory, page by page?",
+        question: "What does first touch cost, page by page?",
         source: None,
         differs: None,
         elsewhere: None,
@@ -163,7 +163,7 @@ pub(super) const LIST: &[Experiment] = &[
     Experiment {
         name: "demo-redis",
         title: "a real Redis: values of 4 KB, get and set",
-        question: "Can Redis have huge pages without their price?",
+        question: "Can Redis have huge pages without their cost?",
         source: None,
         differs: None,
         elsewhere: None,

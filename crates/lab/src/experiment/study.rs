@@ -1,10 +1,10 @@
-//! The allocation-latency study ("Hugepage allocation latencies"): how long it takes to get a huge page of fragmented memory.
+//! The allocation-latency study ("Hugepage allocation latencies"): how long the allocation of a huge page takes on fragmented memory.
 
 use mega_core::units::Share;
 
 use super::{case, published, Experiment, Setup, GIB};
-use crate::condition::Condition::{Fragmented, Unfragmented};
 use crate::contiguity::How;
+use crate::prepare::condition::Condition::{Fragmented, Unfragmented};
 use crate::program::allocation::{Allocation, Before};
 use crate::result::Published;
 use crate::run::{CasePlan, Plan};
@@ -47,7 +47,7 @@ fn tables() -> Vec<Published> {
             "Linux, on demand",
             Some("thp-madvise"),
             &[
-                ("alloc_mean_ns", 1090.0 * US),
+                ("alloc_mean_ns", 1090.61 * US),
                 ("alloc_p50_ns", 1189.0 * US),
                 ("alloc_p95_ns", 1484.0 * US),
                 ("alloc_max_ns", 5701.0 * US),
@@ -74,9 +74,9 @@ fn tables() -> Vec<Published> {
 pub(super) const LIST: &[Experiment] = &[Experiment {
     name: "allocation-latency",
     title: "latency of huge page allocation: on demand, and after compaction",
-    question: "How long does one wait for a huge page when memory is fragmented, and who can spare one that?",
+    question: "How long does a huge page allocation take on fragmented memory, and what avoids the wait?",
     source: Some("Hugepage allocation latencies (the allocation-latency study), both tables"),
-    differs: Some("Pages are taken through nr_hugepages, one write each, not inside the kernel; all free memory instead of 24 of 32 GB"),
+    differs: Some("Pages are allocated through nr_hugepages, one write each, not inside the kernel; all free memory instead of 24 of 32 GB"),
     elsewhere: Some("khugehog in the kernel: allocation-latency-kernel"),
     full_bytes: 16 * GIB,
     setup: |_| Setup {
@@ -86,9 +86,9 @@ pub(super) const LIST: &[Experiment] = &[Experiment {
                 taken("on-demand", Before::Nothing, true),
                 taken("manual", Before::Manual, true),
                 taken("proactive", Before::Proactive, true),
-                taken("stock", Before::Stock, true),
+                taken("stock", Before::FreeBlocks, true),
             ],
-            warm: false,
+            prefault: false,
             ..super::plan(
                 Vec::new(),
                 &["thp-madvise"],
@@ -96,14 +96,14 @@ pub(super) const LIST: &[Experiment] = &[Experiment {
             )
         },
         published: tables(),
-        size: Some("paper: 28 of 32 GB fragmented; here 7/8 of what is available".to_string()),
+        size: Some("paper: 28 of 32 GB fragmented; here 7/8 of available memory".to_string()),
     },
 }, Experiment {
     name: "allocation-latency-kernel",
     title: "latency of huge page allocation inside the kernel: on demand, and after compaction",
-    question: "What does the kernel itself wait for, without the way into it?",
+    question: "How long does the allocation take inside the kernel, without the system call?",
     source: Some("Hugepage allocation latencies (the allocation-latency study), both tables"),
-    differs: Some("mega.ko allocates, until a margin of free memory is left (khugehog went on until it failed); all free memory"),
+    differs: Some("mega.ko allocates down to a margin of free memory (khugehog: until failure); all free memory"),
     elsewhere: None,
     full_bytes: 16 * GIB,
     setup: |_| Setup {
@@ -111,12 +111,12 @@ pub(super) const LIST: &[Experiment] = &[Experiment {
             cases: vec![
                 probed("on-demand", Before::Nothing),
                 probed("manual", Before::Manual),
-                probed("stock", Before::Stock),
+                probed("stock", Before::FreeBlocks),
             ],
-            warm: false,
+            prefault: false,
             ..super::plan(Vec::new(), &["thp-madvise"], MAIN)
         },
         published: tables(),
-        size: Some("paper: 28 of 32 GB fragmented; here 7/8 of what is available".to_string()),
+        size: Some("paper: 28 of 32 GB fragmented; here 7/8 of available memory".to_string()),
     },
 }];

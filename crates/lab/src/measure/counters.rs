@@ -1,4 +1,4 @@
-//! Counters of the kernel over a run: /proc/vmstat, and the processor time of threads that work for huge pages.
+//! Kernel counters over a run: /proc/vmstat, and the processor time of khugepaged and kcompactd.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use mega_linux::proc::{vmstat, ProcRoot};
 
 use crate::result::{Better, Metric, Unit};
 
-/// Counters whose growth over a run is kept: name in /proc/vmstat, what people read.
+/// Counters whose growth over a run is recorded: name in /proc/vmstat, label.
 const COUNTERS: &[(&str, &str)] = &[
     ("thp_fault_alloc", "huge pages at faults"),
     ("thp_fault_fallback", "faults that got no huge page"),
@@ -22,7 +22,7 @@ const COUNTERS: &[(&str, &str)] = &[
     ("pgmigrate_fail", "pages not migrated"),
 ];
 
-/// Kernel threads whose processor time is kept, by the beginning of their name, and the metric's name.
+/// Kernel threads whose processor time is recorded: prefix of their name, metric name.
 const THREADS: &[(&str, &str)] = &[("khugepaged", "khugepaged_cpu_ns"), ("kcompactd", "kcompactd_cpu_ns")];
 
 /// The state of all counters at one moment.
@@ -42,7 +42,7 @@ pub fn metrics() -> Vec<Metric> {
 }
 
 impl Counters {
-    /// Reads them; what cannot be read is not there.
+    /// Reads them; what cannot be read is absent.
     #[must_use]
     pub fn read(root: &ProcRoot, threads: &KernelThreads) -> Self {
         let mut all = BTreeMap::new();
@@ -72,7 +72,7 @@ impl Counters {
     }
 }
 
-/// Processes of the kernel whose time is kept, found once: looking through /proc takes a while.
+/// Kernel threads whose time is recorded, found once: searching /proc takes a while.
 #[derive(Debug, Clone, Default)]
 pub struct KernelThreads(Vec<(u32, &'static str)>);
 
@@ -91,7 +91,7 @@ impl KernelThreads {
     }
 }
 
-/// Processor time of a process so far, in nanoseconds, all of its threads; none when it is gone.
+/// Processor time of a process so far, in nanoseconds, all of its threads; none if it has exited.
 #[must_use]
 pub fn cpu_ns(root: &ProcRoot, pid: u32) -> Option<u64> {
     let stat = mega_linux::proc::stat::read(root, pid).ok()?;

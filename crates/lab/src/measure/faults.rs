@@ -1,12 +1,12 @@
 //! Page fault latency of the measured program, by the kernel's tracepoints. In every variant of an experiment or in none, since it costs
-//! some tenths of a microsecond a fault.
+//! some tenths of a microsecond per fault.
 
 use std::collections::BTreeMap;
 
 use mega_linux::faults::{FaultLatency, Faults, Latencies};
 
-use crate::latency::QUANTILES;
 use crate::result::{Better, Distribution, Metric, Unit};
+use crate::timing::latency::QUANTILES;
 
 /// The metrics that [`Watched::read`] gives.
 #[must_use]
@@ -16,7 +16,7 @@ pub fn metrics() -> Vec<Metric> {
         Metric::new("faults", "page faults", Unit::Count, Better::Lower),
         Metric::new(
             "huge_faults",
-            "faults answered with a huge page",
+            "faults served by a huge page",
             Unit::Count,
             Better::Neither,
         ),
@@ -29,25 +29,25 @@ pub fn metrics() -> Vec<Metric> {
     ]
 }
 
-/// The measurement, where this kernel allows it.
+/// The tracer, where this kernel allows it.
 #[derive(Debug, Default)]
 pub struct Watched(Option<Faults>);
 
 impl Watched {
-    /// Begins, with nobody watched.
+    /// Starts it, watching no process.
     #[must_use]
     pub fn start() -> Self {
         Self(Faults::start(&[]).ok())
     }
 
-    /// Watches a process and what it starts from now on.
+    /// Watches a process and its future children.
     pub fn process(&mut self, pid: i32) {
         if let Some(faults) = &mut self.0 {
             let _ = faults.add(pid as u32);
         }
     }
 
-    /// What was seen so far: figures, and the distribution of all faults. Nothing where nothing could be measured.
+    /// The figures so far, and the distribution of all faults. Empty if nothing could be measured.
     #[must_use]
     pub fn read(&self) -> (BTreeMap<String, f64>, Option<Distribution>) {
         let Some(seen) = self.0.as_ref().and_then(|faults| faults.read().ok()) else {

@@ -7,7 +7,7 @@ use mega_linux::proc::{cpuinfo, meminfo, ProcRoot};
 
 use crate::result::Machine;
 
-/// Looks at this machine. What cannot be read stays empty.
+/// Describes this machine. What cannot be read stays empty.
 #[must_use]
 pub fn describe(root: &ProcRoot) -> Machine {
     let cpu = cpuinfo::read(root).unwrap_or_default();
@@ -38,7 +38,7 @@ fn thp(root: &ProcRoot) -> BTreeMap<String, String> {
     names.into_iter().filter_map(read).collect()
 }
 
-/// Of several words the one in brackets.
+/// The bracketed word: the selected setting.
 fn chosen(text: &str) -> &str {
     let inside = text.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
     inside.map_or(text, |(word, _)| word)

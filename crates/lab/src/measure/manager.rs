@@ -1,4 +1,4 @@
-//! A `mega manage` beside the measured program, and what it cost and did.
+//! A `mega manage` beside the measured program: its cost and its actions.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use mega_core::action::{Kind, Outcome};
+use mega_core::action::{ActionKind, Outcome};
 use mega_core::journal::{Event, Line};
 use mega_linux::proc::{status, ProcRoot};
 use rustix::process::{kill_process, Pid, Signal};
@@ -20,7 +20,7 @@ use crate::result::{Better, Metric, Unit};
 const READY_TIMEOUT: Duration = Duration::from_secs(120);
 const STOP_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// A manager that runs. Dropping it ends it; the program goes on.
+/// A running manager. Dropping it ends it; the program continues.
 #[derive(Debug)]
 pub struct Manager {
     child: Child,
@@ -47,17 +47,27 @@ pub fn metrics() -> Vec<Metric> {
         Metric::new("promoted", "regions promoted", Unit::Count, Better::Neither),
         Metric::new("demoted", "regions demoted", Unit::Count, Better::Neither),
         Metric::new("stall_ns", "time spent in actions", Unit::Ns, Better::Lower),
-        Metric::new("compactions", "compactions for the stock", Unit::Count, Better::Neither),
-        Metric::new("made_blocks", "blocks made for the stock", Unit::Count, Better::Higher),
+        Metric::new(
+            "compactions",
+            "compactions for the free-block target",
+            Unit::Count,
+            Better::Neither,
+        ),
+        Metric::new(
+            "made_blocks",
+            "blocks freed for the free-block target",
+            Unit::Count,
+            Better::Higher,
+        ),
         Metric::new(
             "compaction_moved_pages",
-            "pages moved for the stock",
+            "pages migrated for the free-block target",
             Unit::Count,
             Better::Lower,
         ),
         Metric::new(
             "compaction_cpu_ns",
-            "processor time of compactions for the stock",
+            "processor time of compactions for the free-block target",
             Unit::Ns,
             Better::Lower,
         ),
@@ -72,10 +82,10 @@ fn manager_error(doing: &str, why: impl std::fmt::Display) -> ProgramError {
 }
 
 impl Manager {
-    /// Starts one for process `pid` with these options, and waits until it manages. Its journal goes into `folder`.
+    /// Starts one for process `pid` with these options, and waits until it manages it. Its journal is in `folder`.
     ///
     /// # Errors
-    /// It did not come up, with what it said.
+    /// It did not start, with what it said.
     pub fn start(
         mega: &Path,
         options: &[String],
@@ -104,10 +114,10 @@ impl Manager {
         };
         if let Some(cpu) = cpu {
             pin_process_to_cpu(manager.child.id() as i32, cpu)
-                .map_err(|e| manager_error("cannot bind it to its processor", e))?;
+                .map_err(|e| manager_error("cannot pin it to its processor", e))?;
         }
         let end = Instant::now() + READY_TIMEOUT;
-        // The journal names the process once it is held and has been looked at.
+        // The journal names the process once it is held and was observed.
         while !std::fs::read_to_string(&manager.journal)
             .is_ok_and(|text| text.lines().any(|line| line.contains(" found ")))
         {
@@ -116,7 +126,7 @@ impl Manager {
                 return Err(manager_error(&format!("it ended with {status}"), manager.last_words()));
             }
             if Instant::now() >= end {
-                return Err(manager_error("it did not begin to manage within two minutes", pid));
+                return Err(manager_error("it did not start managing within two minutes", pid));
             }
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -131,10 +141,10 @@ impl Manager {
         said.lines().last().unwrap_or("").to_string()
     }
 
-    /// Ends it and says what it cost and did.
+    /// Ends it and returns its cost and actions.
     ///
     /// # Errors
-    /// It ended badly, or its journal cannot be read.
+    /// It failed, or its journal cannot be read.
     pub fn finish(mut self, root: &ProcRoot) -> Result<BTreeMap<String, f64>, ProgramError> {
         let pid = self.child.id();
         let mut values = BTreeMap::new();
@@ -172,8 +182,8 @@ impl Manager {
                 } => {
                     count("stall_ns", took_ns);
                     match (action, outcome) {
-                        (Kind::Promote, Outcome::Done) => count("promoted", 1),
-                        (Kind::Demote, Outcome::Done) => count("demoted", 1),
+                        (ActionKind::Promote, Outcome::Done) => count("promoted", 1),
+                        (ActionKind::Demote, Outcome::Done) => count("demoted", 1),
                         _ => {}
                     }
                 }

@@ -1,4 +1,4 @@
-//! What is measured around a run, whatever the program: memory over time, counters, processor time, noise.
+//! What is measured around a run of any program: memory over time, counters, processor time, noise.
 
 pub mod counters;
 pub mod faults;

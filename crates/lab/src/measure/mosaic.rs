@@ -1,4 +1,4 @@
-//! What the processes under libmemomania said of themselves when they ended.
+//! The exit reports of processes under libmemomania.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::result::{Better, Metric, Unit};
 
-/// Bytes of reports that are read.
+/// Most bytes of reports that are read.
 const LARGEST: u64 = 64 << 20;
 
 /// The metrics that [`read`] gives.
@@ -17,7 +17,7 @@ pub fn metrics() -> Vec<Metric> {
     vec![
         Metric::new(
             "mosaic_short",
-            "times that a page of the wanted size was not to be had",
+            "requests for a page size that could not be met",
             Unit::Count,
             Better::Lower,
         ),
@@ -36,7 +36,7 @@ pub fn metrics() -> Vec<Metric> {
     ]
 }
 
-/// Sums over all processes that reported; none if nobody did: the library was not loaded, or all were killed.
+/// Sums over all processes that reported; none if none did: the library was not loaded, or all were killed.
 #[must_use]
 pub fn read(path: &Path) -> Option<BTreeMap<String, f64>> {
     let mut text = String::new();
@@ -47,7 +47,7 @@ pub fn read(path: &Path) -> Option<BTreeMap<String, f64>> {
         other => other.as_f64().unwrap_or(0.0),
     };
     let mut values = BTreeMap::new();
-    // A line that a killed process left half written is none.
+    // Skip a line that a killed process left incomplete.
     for report in text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
         for (name, field) in [
             ("mosaic_short", "short"),

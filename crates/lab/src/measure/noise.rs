@@ -1,4 +1,4 @@
-//! How quiet the machine was during a run. Noise is not hidden and not corrected: the run is marked as doubtful, with the reason.
+//! Noise during a run. It is neither hidden nor corrected: a noisy run is marked as doubtful, with the reason.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -6,30 +6,30 @@ use std::time::Duration;
 
 use mega_linux::proc::ProcRoot;
 
-use crate::clock::now_ns;
-use crate::content::mix;
+use crate::memory::content::mix;
 use crate::memory::{Mapping, MemoryError};
 use crate::result::Noise;
+use crate::timing::clock::now_ns;
 
 /// More stolen time than this makes a run doubtful.
 const STEAL_LIMIT: f64 = 0.02;
-/// More time of others than this share of one processor makes a run doubtful.
+/// More processor time of other processes than this share of one processor makes a run doubtful.
 const OTHERS_LIMIT: f64 = 0.10;
-/// A probe that takes so many times the best one of the experiment makes a run doubtful.
+/// A reference workload slower than its best by this factor makes a run doubtful.
 const PROBE_LIMIT: f64 = 1.15;
-/// A clock that differs by more than this makes a run doubtful.
+/// A clock frequency change above this makes a run doubtful.
 const CLOCK_LIMIT: f64 = 0.10;
 
-/// The probe's table: four times what the largest caches of one core complex hold. One as large as they are is in them at times, where others on the
-/// machine leave it room, and then takes a third: everything else would be doubtful.
+/// The probe's table: four times the largest last-level cache. A table of the cache's size fits at times, depending on other tenants of the
+/// machine, and then takes a third of the time: every other run would be doubtful.
 const TABLE_BYTES: usize = 128 << 20;
 const STEPS: usize = 100_000;
 const TRIES: usize = 7;
 
-/// A fixed piece of work, dependent loads from a table, timed before and after each run.
+/// The reference workload: dependent loads from a table, timed before and after each run.
 #[derive(Debug)]
 pub struct Probe {
-    /// On base pages for good; none where there is no memory for it.
+    /// On base pages; none if there is no memory for it.
     table: Option<Mapping>,
     cpu: Option<usize>,
     best_ns: f64,
@@ -46,7 +46,7 @@ impl Probe {
         }
     }
 
-    /// Does it some times, each from another place; the median in nanoseconds.
+    /// Runs it several times, each from another place; the median in nanoseconds.
     pub fn measure(&mut self) -> Option<f64> {
         let (table, cpu) = (self.table.as_ref()?.words(), self.cpu);
         let median = std::thread::scope(|scope| {
@@ -77,7 +77,7 @@ fn once(table: &[AtomicU64], start: usize) -> f64 {
     let begin = now_ns();
     let mut at = start;
     for step in 0..STEPS {
-        // The step keeps short cycles of the table from being all that is read.
+        // The step avoids short cycles in the table.
         at = (table[at].load(Relaxed) as usize ^ step) % table.len();
     }
     std::hint::black_box(at);
@@ -102,7 +102,7 @@ struct Ticks {
 }
 
 impl Before {
-    /// Looks, and does the probe.
+    /// Reads the clocks and runs the probe.
     pub fn take(root: &ProcRoot, probe: &mut Probe) -> Self {
         let probe_ns = probe.measure();
         Self {
@@ -114,7 +114,7 @@ impl Before {
         }
     }
 
-    /// Looks again. `known_ns`: processor time of the run's parts that are not ours and not waited for (khugepaged).
+    /// Reads them again. `known_ns`: processor time of the run outside of our children (khugepaged).
     pub fn compare(&self, root: &ProcRoot, probe: &mut Probe, known_ns: u64) -> Noise {
         let (busy, ours_ns, elapsed_ns) = (ticks(root), own_cpu_ns(), now_ns() - self.at_ns);
         let mhz_after = mhz(root);
@@ -129,21 +129,24 @@ impl Before {
         let mut doubtful = Vec::new();
         if steal_share > STEAL_LIMIT {
             doubtful.push(format!(
-                "the hypervisor kept {:.1}% of the processors' time",
+                "{:.1}% of processor time was stolen by the hypervisor",
                 100.0 * steal_share
             ));
         }
         if others_share > OTHERS_LIMIT {
-            doubtful.push(format!("others used {:.0}% of a processor", 100.0 * others_share));
+            doubtful.push(format!(
+                "other processes used {:.0}% of a processor",
+                100.0 * others_share
+            ));
         }
         let probe_ns = self.probe_ns.zip(after);
         let slow = probe_ns.map(|(before, after)| before.max(after) / probe.best_ns);
         if let Some(slow) = slow.filter(|slow| *slow > PROBE_LIMIT) {
-            doubtful.push(format!("a fixed piece of work took {slow:.2} times its best"));
+            doubtful.push(format!("reference workload ran {slow:.2}× its best time"));
         }
         if let Some((before, after)) = mhz {
             if (after / before - 1.0).abs() > CLOCK_LIMIT {
-                doubtful.push(format!("the clock went from {before:.0} to {after:.0} MHz"));
+                doubtful.push(format!("the clock changed from {before:.0} to {after:.0} MHz"));
             }
         }
         Noise {
@@ -173,13 +176,13 @@ fn ticks(root: &ProcRoot) -> Ticks {
     }
 }
 
-/// Processor time of this process and of all that it started and waited for.
+/// Processor time of this process and of its reaped children.
 fn own_cpu_ns() -> u64 {
     let of = |who| crate::memory::cpu_time(who).unwrap_or(Duration::ZERO).as_nanos() as u64;
     of(crate::memory::Whose::Ours) + of(crate::memory::Whose::Children)
 }
 
-/// Mean clock of the processors, where the machine tells one.
+/// Mean clock of the processors, if known.
 fn mhz(root: &ProcRoot) -> Option<f64> {
     let text = std::fs::read_to_string(root.proc.join("cpuinfo")).ok()?;
     let clocks: Vec<f64> = text
@@ -236,7 +239,7 @@ mod tests {
         probe.best_ns /= 2.0;
         let noise = before.compare(&root, &mut probe, 0);
         assert!(
-            noise.doubtful.iter().any(|why| why.contains("fixed piece of work")),
+            noise.doubtful.iter().any(|why| why.contains("reference workload")),
             "{noise:?}"
         );
     }

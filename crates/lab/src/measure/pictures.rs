@@ -1,15 +1,15 @@
-//! Physical memory at a moment, in as many cells as a figure is wide.
+//! A snapshot of physical memory, in as many cells as a figure is wide.
 
-use mega_core::block::{Block, BlockKind, PageKind};
+use mega_core::compaction::block::{Block, BlockKind, PageKind};
 use mega_linux::blocks::{read, Sampling};
 use mega_linux::proc::ProcRoot;
 
 use crate::result::{Picture, PictureCell};
 
-/// Cells of a picture at most.
+/// Maximum number of cells.
 const CELLS: u64 = 200;
 
-/// A picture of physical memory now; none where it cannot be seen.
+/// A snapshot of physical memory now; none if it cannot be read.
 #[must_use]
 pub fn take(moment: &str, root: &ProcRoot) -> Option<Picture> {
     let seen = read(root, Sampling::Auto).ok()?;
@@ -55,7 +55,7 @@ fn cell(blocks: &[Block]) -> PictureCell {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mega_core::block::Hpfn;
+    use mega_core::compaction::block::Hpfn;
 
     fn block(number: u32, free: u32, movable: u32, unmovable: u32, huge: u32) -> Block {
         let mut pages = [0; PageKind::COUNT];

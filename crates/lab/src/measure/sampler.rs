@@ -1,26 +1,26 @@
-//! Memory of a program over time: a thread that looks once a second, more often at first, at little cost (page tables by the scanner, no smaps).
+//! Memory of a program over time: a thread samples it once a second, more often at first, cheaply (page tables by the scanner, no smaps).
 
 use std::sync::mpsc::{channel, Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use mega_linux::look::{look, LookOptions};
+use mega_linux::inspect::usage::{self, UsageOptions};
 use mega_linux::proc::{buddyinfo, maps, smaps, status, ProcRoot};
 use mega_linux::process::family::Family;
 use mega_linux::scan::{choose, Preference, ScanRange, Scanner, REGION_BYTES};
 
 use crate::result::Series;
 
-/// Time between looks.
+/// Time between samples.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// The least time between looks, at the start: a program may last for less than a second.
+/// Time between samples at the start: a program may last for less than a second.
 const FIRST: Duration = Duration::from_millis(100);
 
 /// hugetlb's larger pages.
 const GIGANTIC_BYTES: u64 = 1 << 30;
 
-/// Time between looks, so long after the first process.
+/// Time between samples, by time since the first process.
 fn pause(since: Duration) -> Duration {
     (since / 8).clamp(FIRST, EVERY)
 }
@@ -28,11 +28,11 @@ fn pause(since: Duration) -> Duration {
 /// Memory of all processes of a program at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// Resident, with hugetlb pages. Pages that processes share count in each.
+    /// Resident, with hugetlb pages. Shared pages count in each process.
     pub rss_bytes: u64,
-    /// Resident, shared pages divided among those who share them.
+    /// Proportional set size.
     pub pss_bytes: u64,
-    /// Of the resident memory, in huge pages, whether transparent or hugetlb.
+    /// Of the resident memory, in huge pages, transparent or hugetlb.
     pub huge_bytes: u64,
     /// In hugetlb pages, by the page tables.
     pub hugetlb_bytes: u64,
@@ -56,7 +56,7 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Begins, on this processor.
+    /// Starts it, on this processor.
     #[must_use]
     pub fn start(root: &ProcRoot, cpu: Option<usize>) -> Self {
         let (orders, receive) = channel();
@@ -79,7 +79,7 @@ impl Sampler {
         }
     }
 
-    /// From now on looks at this process, too, and at its children.
+    /// Adds this process and its children.
     pub fn process(&self, pid: i32) {
         self.order(Order::Process(pid as u32));
     }
@@ -89,7 +89,7 @@ impl Sampler {
         self.order(Order::Figure(name.to_string(), value));
     }
 
-    /// Looks now, closely: waste and PSS too. None when the thread is gone.
+    /// Takes a detailed sample now, with waste and PSS. None if the thread has ended.
     #[must_use]
     pub fn memory_now(&self) -> Option<Memory> {
         let (answer, answered) = channel();
@@ -97,7 +97,7 @@ impl Sampler {
         answered.recv().ok()
     }
 
-    /// Ends it and gives what it saw.
+    /// Ends it and returns the samples.
     #[must_use]
     pub fn finish(mut self) -> Series {
         self.orders = None;
@@ -121,7 +121,7 @@ struct Looking {
     family: Family,
     began: Instant,
     series: Series,
-    /// The program's own figures since the last look: name, sum, number.
+    /// The program's own figures since the last sample: name, sum, number.
     figures: Vec<(String, f64, f64)>,
 }
 
@@ -154,7 +154,7 @@ impl Looking {
                 Err(RecvTimeoutError::Disconnected) => return self.series,
                 Err(RecvTimeoutError::Timeout) => {
                     self.sample();
-                    // A look that was late does not make the next ones hurry.
+                    // A late sample does not speed up the next ones.
                     let pause = pause(first.elapsed());
                     next = (next + pause).max(Instant::now() + pause / 2);
                 }
@@ -211,7 +211,7 @@ impl Looking {
     }
 
     /// Memory in transparent huge pages, by page tables. A process that is ending has none. Reserved address space, of which there may
-    /// be terabytes, is not looked at.
+    /// be terabytes, is skipped.
     fn huge_bytes(&mut self, pid: u32) -> u64 {
         let (Some(scanner), Ok(mappings)) = (self.scanner.as_mut(), maps::read(&self.root, pid)) else {
             return 0;
@@ -261,7 +261,7 @@ impl Looking {
             all.rss_bytes += hugetlb;
             all.huge_bytes += hugetlb;
             let Some(scanner) = self.scanner.as_mut() else { continue };
-            let Ok(seen) = look(&self.root, scanner.as_mut(), pid, &LookOptions::default()) else {
+            let Ok(seen) = usage::read(&self.root, scanner.as_mut(), pid, &UsageOptions::default()) else {
                 continue;
             };
             all.rss_bytes += seen.total.rss_bytes;

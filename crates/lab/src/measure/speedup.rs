@@ -1,4 +1,4 @@
-//! How many times as fast as the first variant a run was: the figure of papers that publish speed-ups and no times.
+//! Speed-up over the first variant: the figure of papers that publish speed-ups and no times.
 
 use crate::result::{Better, Metric, Outcome, Record, Run, Unit};
 
@@ -12,7 +12,7 @@ pub fn metric() -> Metric {
 }
 
 /// The speed-up of a run against that of the first variant in the same round, by `measured`, the program's own main metric: the longer
-/// time over the shorter, or the higher rate over the lower. None without both, or where neither way is good.
+/// time over the shorter, or the higher rate over the lower. None without both, or where neither direction is better.
 #[must_use]
 pub fn of(record: &Record, run: &Run, measured: &Metric) -> Option<f64> {
     let value = |run: &Run| {

@@ -1,4 +1,4 @@
-//! What a run's memory and rates come to, in single figures.
+//! A run's memory and rates as single figures.
 
 use std::collections::BTreeMap;
 
@@ -10,18 +10,13 @@ pub fn metrics() -> Vec<Metric> {
     vec![
         Metric::new("settled_per_s", "settled operations/s", Unit::PerSecond, Better::Higher),
         Metric::new("rss_bytes", "resident", Unit::Bytes, Better::Lower),
-        Metric::new(
-            "pss_bytes",
-            "resident, shared pages divided",
-            Unit::Bytes,
-            Better::Lower,
-        ),
+        Metric::new("pss_bytes", "proportional set size", Unit::Bytes, Better::Lower),
         Metric::new("huge_bytes", "in huge pages", Unit::Bytes, Better::Neither),
         Metric::new("hugetlb_bytes", "in hugetlb pages", Unit::Bytes, Better::Neither),
         Metric::new("gigantic_bytes", "in pages of 1 GB", Unit::Bytes, Better::Neither),
         Metric::new("waste_bytes", "wasted in huge pages", Unit::Bytes, Better::Lower),
-        Metric::new("peak_rss_bytes", "resident at most", Unit::Bytes, Better::Lower),
-        Metric::new("peak_huge_bytes", "in huge pages at most", Unit::Bytes, Better::Neither),
+        Metric::new("peak_rss_bytes", "peak resident", Unit::Bytes, Better::Lower),
+        Metric::new("peak_huge_bytes", "peak in huge pages", Unit::Bytes, Better::Neither),
         Metric::new(
             "free_blocks",
             "free 2 MB blocks at the end",
@@ -37,10 +32,10 @@ pub fn metrics() -> Vec<Metric> {
     ]
 }
 
-/// Part of the samples, at the end, that counts as settled.
+/// Share of the samples, at the end, that counts as settled.
 const SETTLED_PART: usize = 3;
 
-/// The program's rate once it has settled: the median of the last third of what it reported.
+/// The program's settled rate: the median of the last third of its reports.
 #[must_use]
 pub fn settled(series: &Series) -> Option<f64> {
     let rates: Vec<f64> = series.columns.get("ops_per_s")?.iter().copied().flatten().collect();

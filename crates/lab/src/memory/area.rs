@@ -1,5 +1,4 @@
-//! Words that are mapped, or that the process's allocator gives: an allocator that is put in by a preload library then decides what
-//! pages they are on.
+//! Words from a mapping or from the process's allocator: with a preloaded allocator, that decides which pages they are on.
 
 use super::{Mapping, MemoryError};
 use std::alloc::{alloc_zeroed, dealloc, Layout};
@@ -7,7 +6,7 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
-/// Zeroed words of the process's allocator (calloc), which are given back when it is dropped. Large ones are not touched.
+/// Zeroed words from the process's allocator (calloc), freed on drop. Large allocations are not touched.
 #[derive(Debug)]
 pub struct Heap {
     start: NonNull<AtomicU64>,
@@ -53,7 +52,7 @@ impl Drop for Heap {
     }
 }
 
-/// Words, wherever they come from.
+/// Words from either source.
 #[derive(Debug)]
 pub enum Area {
     /// Mapped.

@@ -1,14 +1,13 @@
-//! Touching hugetlb pages that are set aside, so that the first touch of the program that gets them is no first touch of memory that a
-//! host backs lazily.
+//! Touching reserved hugetlb pages, so that the host backs them before a program gets them.
 
 use super::MemoryError;
 
-/// Maps so many free pages of this size, writes to each, and unmaps them.
+/// Maps this many free pages of this size, writes to each, and unmaps them.
 ///
-/// The kernel clears them anew for whoever gets them next. Under a limit of a control group on hugetlb pages the process ends by SIGBUS.
+/// The kernel clears them again for the next user. Above a hugetlb limit of its control group the process gets SIGBUS.
 ///
 /// # Errors
-/// When there are not so many free.
+/// When there are not enough free pages.
 pub fn touch_hugetlb(page_bytes: usize, pages: usize) -> Result<(), MemoryError> {
     let failed = |source| MemoryError {
         call: "mmap",

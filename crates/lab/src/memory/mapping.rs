@@ -18,9 +18,9 @@ pub enum Protection {
 
 /// An area of anonymous memory that this value owns; dropping it unmaps it.
 ///
-/// Its words are atomics, since hot loops, checkers and forked children look at them at the same time; relaxed access
-/// compiles to plain moves. An owner that takes access away with [`Mapping::protect`] must not touch those pages until it
-/// gives it back: the process would end by SIGSEGV.
+/// Its words are atomics, since hot loops, checkers and forked children access them concurrently; relaxed access compiles to
+/// plain moves. After revoking access with [`Mapping::protect`] the owner must not touch those pages until access is restored: the
+/// process would get SIGSEGV.
 #[derive(Debug)]
 pub struct Mapping {
     start: usize,
@@ -117,7 +117,7 @@ impl Mapping {
     /// `madvise` with `advice` on a range of byte offsets. MADV_DONTNEED and MADV_FREE lose content, as they do.
     ///
     /// # Errors
-    /// What the kernel answers.
+    /// The kernel's error.
     pub fn advise(&mut self, range: Range<usize>, advice: i32) -> Result<(), MemoryError> {
         let (start, len) = self.checked(&range);
         // SAFETY: the range is ours, no reference to it is alive (`&mut self`), and no advice can do more to anonymous
@@ -131,7 +131,7 @@ impl Mapping {
     /// Changes the protection of a range of byte offsets.
     ///
     /// # Errors
-    /// What the kernel answers.
+    /// The kernel's error.
     pub fn protect(&mut self, range: Range<usize>, protection: Protection) -> Result<(), MemoryError> {
         let (start, len) = self.checked(&range);
         let bits = match protection {
@@ -149,7 +149,7 @@ impl Mapping {
     /// Locks (`true`) or unlocks a range of byte offsets in memory.
     ///
     /// # Errors
-    /// What the kernel answers; ENOMEM or EPERM past the limit of locked memory.
+    /// The kernel's error: ENOMEM or EPERM past the limit of locked memory.
     pub fn lock(&mut self, range: Range<usize>, locked: bool) -> Result<(), MemoryError> {
         let (start, len) = self.checked(&range);
         let at = start as *const libc::c_void;
@@ -170,7 +170,7 @@ impl Mapping {
     /// Grows to `len` bytes with `mremap`, which may move it. The new end reads as zero. It has no guards after a move.
     ///
     /// # Errors
-    /// What the kernel answers (EFAULT when it is no longer one VMA); nothing has changed then.
+    /// The kernel's error (EFAULT when it is no longer one VMA); nothing has changed then.
     pub fn grow(&mut self, len: usize) -> Result<(), MemoryError> {
         assert!(
             len >= self.len && len % base_page_bytes() == 0,
@@ -196,7 +196,7 @@ impl Mapping {
     /// Moves it to another 2 MB-aligned place with `mremap`, huge pages and all.
     ///
     /// # Errors
-    /// What the kernel answers; it has not moved then.
+    /// The kernel's error: it has not moved then.
     pub fn relocate(&mut self) -> Result<(), MemoryError> {
         let target = std::mem::ManuallyDrop::new(Self::new(self.len)?);
         let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
@@ -284,7 +284,7 @@ fn unmap(start: usize, len: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::content;
+    use crate::memory::content;
     use std::sync::atomic::Ordering::Relaxed;
 
     const PAGE: usize = 4096;

@@ -1,8 +1,9 @@
 //! Explicit anonymous memory, and the few system calls that the workloads need around it. All unsafe code of the crate is
-//! in this module. Workload data does not live on the heap, so that an allocator's habits do not show up in a measurement, but where it
-//! is to stand for a program whose data does.
+//! in this module. Workload data does not live on the heap, to keep the allocator out of measurements, except where a
+//! workload stands for a program whose data does.
 
 mod area;
+pub mod content;
 mod hugetlb;
 mod mapping;
 mod pins;
@@ -31,11 +32,11 @@ pub fn base_page_bytes() -> usize {
     rustix::param::page_size()
 }
 
-/// A memory call that failed.
+/// A memory system call failed.
 #[derive(Debug, thiserror::Error)]
 #[error("{call} of {bytes} bytes at {start:#x}: {source}")]
 pub struct MemoryError {
-    /// The call, in the kernel's words.
+    /// The system call.
     pub call: &'static str,
     /// First byte it was about, 0 when the kernel was to choose.
     pub start: usize,

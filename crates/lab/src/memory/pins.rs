@@ -1,6 +1,5 @@
-//! Pages held by pipes. `vmsplice(2)` puts pages of ours into a pipe without copying them: the pipe has a reference to each
-//! for as long as it is open, and a page with such a reference can neither be migrated nor be reclaimed. That is
-//! fragmentation that compaction cannot undo.
+//! Pages pinned by pipes. `vmsplice(2)` puts pages into a pipe without copying: the pipe holds a reference to each while it
+//! is open, and a page with such a reference can neither be migrated nor reclaimed: fragmentation that compaction cannot undo.
 
 use super::{base_page_bytes, Mapping};
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
@@ -8,7 +7,7 @@ use rustix::io::Errno;
 use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
 use std::io;
 
-/// Why pages cannot be held.
+/// Why pages cannot be pinned.
 #[derive(Debug, thiserror::Error)]
 pub enum PinError {
     /// The limits on pipes of a user without privileges.
@@ -17,28 +16,28 @@ pub enum PinError {
          root (CAP_SYS_RESOURCE) has none"
     )]
     Limit {
-        /// Pages held so far.
+        /// Pages pinned so far.
         held: u64,
     },
     /// No more open files.
-    #[error("pipes hold {held} pages and no more: the limit of open files (ulimit -n) is reached")]
+    #[error("pipes hold {held} pages; the limit of open files (ulimit -n) is reached")]
     Files {
-        /// Pages held so far.
+        /// Pages pinned so far.
         held: u64,
     },
-    /// Anything else that the kernel refused.
-    #[error("holding pages in a pipe: {0}")]
+    /// Another system call failed.
+    #[error("cannot pin pages in a pipe: {0}")]
     System(#[from] io::Error),
 }
 
-/// Slots of a pipe that are asked for, one page each; the fewer, the more pipes. The first that the kernel grants is taken:
-/// a slot costs 40 bytes of contiguous kernel memory, of which there may be little where memory is fragmented.
+/// Slots to request for a pipe, one page each; the first that the kernel grants is used. Fewer slots need more pipes, but a slot costs
+/// 40 bytes of contiguous kernel memory, which is scarce where memory is fragmented.
 const SLOTS: [usize; 3] = [4096, 1024, 256];
 
 /// Pages in one call: the kernel's limit on the vector (UIO_MAXIOV).
 const PER_CALL: usize = 1024;
 
-/// Pages of mappings, held until this is dropped. Unmapping the pages does not free them before that.
+/// Pages of mappings, pinned until this is dropped. Unmapping them does not free them before that.
 #[derive(Debug, Default)]
 pub struct Pins {
     pipes: Vec<(OwnedFd, OwnedFd)>,
@@ -46,22 +45,22 @@ pub struct Pins {
 }
 
 impl Pins {
-    /// Holds nothing yet.
+    /// Pins nothing yet.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Pages held.
+    /// Pages pinned.
     #[must_use]
     pub fn pages(&self) -> u64 {
         self.held
     }
 
-    /// Holds these base pages of the mapping, which must have been written before.
+    /// Pins these base pages of the mapping, which must have been written before.
     ///
     /// # Errors
-    /// When no more can be held; those before are.
+    /// When no more can be pinned; those before stay pinned.
     pub fn hold(&mut self, mapping: &Mapping, pages: &[usize]) -> Result<(), PinError> {
         let mut left = pages;
         while !left.is_empty() {
@@ -83,7 +82,7 @@ impl Pins {
         let held = self.held;
         let flags = rustix::pipe::PipeFlags::CLOEXEC | rustix::pipe::PipeFlags::NONBLOCK;
         let pipe = match rustix::pipe::pipe_with(flags) {
-            // The soft limit is ours to raise.
+            // A process may raise its soft limit.
             Err(Errno::MFILE) if raise_file_limit() => rustix::pipe::pipe_with(flags),
             made => made,
         };
@@ -105,7 +104,7 @@ impl Pins {
     }
 }
 
-/// Raises the limit of open files as far as it may be; false where it was there already.
+/// Raises the soft limit of open files to the hard limit; false if it is there already.
 fn raise_file_limit() -> bool {
     let limit = getrlimit(Resource::Nofile);
     let higher = Rlimit {
@@ -115,7 +114,7 @@ fn raise_file_limit() -> bool {
     limit.current != limit.maximum && setrlimit(Resource::Nofile, higher).is_ok()
 }
 
-/// Puts pages into the pipe until it is full; answers how many.
+/// Puts pages into the pipe until it is full; returns how many.
 fn splice(pipe: &OwnedFd, mapping: &Mapping, pages: &[usize]) -> Result<usize, PinError> {
     let page = base_page_bytes();
     let vector: Vec<libc::iovec> = pages
@@ -140,7 +139,7 @@ fn splice(pipe: &OwnedFd, mapping: &Mapping, pages: &[usize]) -> Result<usize, P
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::content;
+    use crate::memory::content;
     use crate::memory::{HUGE_BYTES, MADV_COLLAPSE};
 
     #[test]

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// How a forked child ended.
+/// How a forked child exited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
     /// It returned this status.
@@ -21,11 +21,10 @@ pub struct Child {
     reaped: bool,
 }
 
-/// Forks. The child runs `body` and exits with what it returns (101 if it panics), never returning here, and dies with
-/// the thread that forked it.
+/// Forks. The child runs `body`, exits with its result (101 if it panics) and dies with the thread that forked it.
 ///
 /// In the child only the calling thread exists. `body` must not print through `std::io::stdout` nor take any other lock
-/// that another thread may have held at the time, or it waits for ever. (glibc makes its allocator usable in the child.)
+/// that another thread may have held at the time, or it deadlocks. (glibc makes its allocator usable in the child.)
 ///
 /// # Errors
 /// When the kernel refuses to fork.
@@ -80,7 +79,7 @@ impl Child {
         }
     }
 
-    /// Waits for its end.
+    /// Waits for it to exit.
     ///
     /// # Errors
     /// When it was waited for already.
@@ -89,7 +88,7 @@ impl Child {
             .ok_or_else(|| io::Error::other("waitpid returned nothing"))
     }
 
-    /// Its end, if it has come.
+    /// How it exited, if it has.
     ///
     /// # Errors
     /// When it was waited for already.
@@ -115,7 +114,7 @@ impl Drop for Child {
     }
 }
 
-/// Makes this process end when the thread that started it does.
+/// Makes this process die with the thread that started it.
 ///
 /// # Errors
 /// When the kernel refuses.
@@ -123,15 +122,15 @@ pub fn die_with_parent() -> io::Result<()> {
     Ok(set_parent_process_death_signal(Some(Signal::KILL))?)
 }
 
-/// Makes the process that `command` starts end when the thread that starts it does.
+/// Makes the process of `command` die with the thread that starts it.
 pub fn die_with_parent_after_exec(command: &mut Command) -> &mut Command {
     // SAFETY: between fork and exec only one system call is made, which is async-signal-safe.
     unsafe { command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::KILL))?)) }
 }
 
 /// Keeps the process that `command` starts, and its children, from disabling huge pages for itself by
-/// `prctl(PR_SET_THP_DISABLE)`: that call returns 0 and does nothing. Some databases do so; a process that did cannot be
-/// given huge pages. It also keeps them from gaining privileges by exec.
+/// `prctl(PR_SET_THP_DISABLE)`: that call returns 0 and does nothing. Some databases do so; such a process
+/// cannot be given huge pages. It also keeps them from gaining privileges by exec.
 pub fn keep_thp_after_exec(command: &mut Command) -> &mut Command {
     answer_prctl_after_exec(command, libc::PR_SET_THP_DISABLE, 0)
 }
@@ -144,7 +143,7 @@ pub fn hide_vdso_after_exec(command: &mut Command) -> &mut Command {
     answer_prctl_after_exec(command, PR_GET_AUXV, libc::EINVAL as u32)
 }
 
-/// Gives the calls of `prctl` with this option an answer of our own: an error number, or 0 for success.
+/// Answers calls of `prctl` with this option by an error number, or 0 for success.
 fn answer_prctl_after_exec(command: &mut Command, option: i32, errno: u32) -> &mut Command {
     const NUMBER: u32 = std::mem::offset_of!(libc::seccomp_data, nr) as u32;
     // The lower half of the first argument, which is the option.
@@ -189,7 +188,7 @@ fn answer_prctl_after_exec(command: &mut Command, option: i32, errno: u32) -> &m
 /// Binds the calling thread, and threads and children that it starts from now on, to `cpu`.
 ///
 /// # Errors
-/// When there is no such CPU for us.
+/// When this process may not use that CPU.
 pub fn pin_to_cpu(cpu: usize) -> io::Result<()> {
     if cpu >= rustix::thread::CpuSet::MAX_CPU {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
@@ -210,7 +209,7 @@ pub struct Pinned {
 /// Binds the calling thread to `cpu` until the result is dropped. What it starts meanwhile inherits that and keeps it.
 ///
 /// # Errors
-/// When there is no such CPU for us.
+/// When this process may not use that CPU.
 pub fn pin_for_now(cpu: usize) -> io::Result<Pinned> {
     let before = rustix::thread::sched_getaffinity(None)?;
     pin_to_cpu(cpu)?;
@@ -247,7 +246,7 @@ pub fn pin_process_to_cpu(pid: i32, cpu: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Whose processor time.
+/// Processor time of which processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Whose {
     /// This process, all threads.
@@ -284,8 +283,8 @@ pub fn disable_thp() -> io::Result<()> {
     Ok(rustix::thread::disable_transparent_huge_pages(true)?)
 }
 
-/// Runs `body` while this process gets base pages only, whatever the machine's settings, and goes back to how it was.
-/// Other than MADV_NOHUGEPAGE this leaves no mark on the memory: it can be promoted afterwards.
+/// Runs `body` while this process gets base pages only, whatever the machine's settings.
+/// Unlike MADV_NOHUGEPAGE this does not mark the memory: it can be promoted afterwards.
 ///
 /// # Errors
 /// When the kernel refuses.

@@ -1,13 +1,12 @@
-//! The allocation-latency study as a program: huge pages are taken until none is left, and each is timed. Before that something is, or is
-//! not, done about fragmented memory.
+//! The allocation-latency study as a program: huge pages are allocated to exhaustion, each timed, after optional compaction.
 //!
-//! They are taken as hugetlb pages, one after the other (`khugehog` allocated in the kernel): nothing is zeroed, so the time is
-//! that of the allocation alone, and no host's first touch of memory is in it.
+//! They are hugetlb pages, allocated one by one (`khugehog` allocated in the kernel): nothing is zeroed, so the time is that of the
+//! allocation alone, without the host's first touch.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use mega_linux::contiguity;
+use mega_linux::blocks::fragmentation;
 use mega_linux::knobs::{Knobs, STATE_FOLDER};
 use mega_linux::proc::ProcRoot;
 
@@ -19,23 +18,23 @@ use crate::measure::pictures;
 use crate::memory::HUGE_BYTES;
 use crate::result::{Better, Distribution, Metric, Unit};
 
-/// What is done before huge pages are taken.
+/// What is done before huge pages are allocated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Before {
     /// Nothing: the kernel compacts on demand, in each allocation.
     Nothing,
     /// All memory is compacted once, by hand.
     Manual,
-    /// The kernel compacts in the background, at its most eager, for as long as the others take at most.
+    /// The kernel compacts proactively at full proactiveness, for as long as the others take at most.
     Proactive,
-    /// A `mega manage` keeps a stock as large as it can, beside everything, while huge pages are taken too.
-    Stock,
+    /// A `mega manage` keeps as many blocks free as it can, also while huge pages are allocated.
+    FreeBlocks,
 }
 
-/// Longest time that anything may take before.
+/// Time limit of the preparation.
 const PREPARE: Duration = Duration::from_secs(12);
 
-/// The kernel takes what compaction has emptied from the processors' own lists in about so long.
+/// Time in which the kernel drains freed pages from per-CPU lists.
 const LISTS: Duration = Duration::from_secs(10);
 
 /// The study's measurement.
@@ -43,9 +42,9 @@ const LISTS: Duration = Duration::from_secs(10);
 pub struct Allocation {
     /// What is done before.
     pub before: Before,
-    /// Huge pages to take; none: until there are none left.
+    /// Huge pages to allocate; none: to exhaustion.
     pub count: Option<u64>,
-    /// How they are taken.
+    /// How they are allocated.
     pub how: How,
 }
 
@@ -54,7 +53,7 @@ fn refused(doing: &str, why: impl std::fmt::Display) -> ProgramError {
 }
 
 impl Allocation {
-    /// Does what is to be done before, and returns what goes on meanwhile.
+    /// Prepares, and returns what keeps running meanwhile.
     fn prepare(&self, session: &mut Session<'_>, root: &ProcRoot) -> Result<Option<Manager>, ProgramError> {
         match self.before {
             Before::Nothing => return Ok(None),
@@ -65,21 +64,21 @@ impl Allocation {
             }
             Before::Proactive => {
                 let mut knobs =
-                    Knobs::open(root.clone(), Path::new(STATE_FOLDER)).map_err(|e| refused("remember settings", e))?;
+                    Knobs::open(root.clone(), Path::new(STATE_FOLDER)).map_err(|e| refused("save settings", e))?;
                 let path = root.proc.join("sys/vm/compaction_proactiveness");
                 knobs
                     .set(&path, "100")
-                    .map_err(|e| refused("have the kernel compact in the background", e))?;
+                    .map_err(|e| refused("enable proactive compaction", e))?;
                 session.wait(PREPARE)?;
                 knobs
                     .restore()
-                    .map_err(|e| refused("put the kernel's background compaction back", e))?;
+                    .map_err(|e| refused("restore proactive compaction", e))?;
             }
-            Before::Stock => {
-                let free = contiguity::read(root).map_err(|e| refused("see free memory", e))?;
+            Before::FreeBlocks => {
+                let free = fragmentation::read(root).map_err(|e| refused("read free memory", e))?;
                 let floor = self.count.map_or(free.free_bytes, |count| count * HUGE_BYTES as u64);
                 let launch = session.launch;
-                // What it manages matters little: this very process, which has no huge pages to trim.
+                // What it manages does not matter: this process, which has no huge pages to trim.
                 let options = [
                     "--policy=trim",
                     "--interval=1s",
@@ -98,7 +97,7 @@ impl Allocation {
     }
 }
 
-/// Figures of what was taken.
+/// Figures of the allocation.
 fn figures(took: &HogResult, prepared: Duration) -> Figures {
     let mut figures = Figures::default();
     let latency = &took.latency;
@@ -146,11 +145,11 @@ impl Program for Allocation {
             Before::Nothing => "compaction on demand",
             Before::Manual => "after compact_memory",
             Before::Proactive => "after 12 s of compaction_proactiveness=100",
-            Before::Stock => "with mega keeping a stock",
+            Before::FreeBlocks => "with a free-block target kept by mega",
         };
         let count = self
             .count
-            .map_or("until none is left".to_string(), |n| format!("{n} of them"));
+            .map_or("to exhaustion".to_string(), |n| format!("{n} of them"));
         let what = match self.how {
             How::Kernel => "chunks of 2 MB, allocated by mega.ko",
             How::Hugetlb => "hugetlb pages of 2 MB, one at a time",
@@ -177,7 +176,7 @@ impl Program for Allocation {
             ),
             metric(
                 "unusable_share",
-                "useless for huge pages just before",
+                "unusable for huge pages before",
                 Unit::Ratio,
                 Better::Neither,
             ),
@@ -222,9 +221,9 @@ impl Program for Allocation {
         let stop = launch.stop.clone();
         let stopped = || stop.load(std::sync::atomic::Ordering::Relaxed);
         let took = Hog::run(&options, &root, &stopped, &mut || {
-            seen.push(pictures::take("huge pages taken", &root))
+            seen.push(pictures::take("huge pages allocated", &root))
         });
-        let took = took.map_err(|e| refused("take huge pages", e))?;
+        let took = took.map_err(|e| refused("allocate huge pages", e))?;
         session.check()?;
         let mut figures = figures(&took, prepared);
         if let Some(manager) = manager {

@@ -1,5 +1,4 @@
-//! Programs that run once and end, and that huge pages hardly help: what a manager costs them is what it costs anybody. What
-//! they make is checked.
+//! Batch programs that hardly benefit from huge pages: they show the plain cost of a manager. Their output is verified.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -9,7 +8,7 @@ use std::process::{Command, Stdio};
 use super::command::run_to_end;
 use super::support::{need, scaled, system, tail, time_ns, Session};
 use super::{Figures, Launch, Needs, Program, ProgramError, Watch};
-use crate::content::mix;
+use crate::memory::content::mix;
 use crate::result::Metric;
 
 /// How to install each.
@@ -17,7 +16,7 @@ const INSTALL_GCC: &str = "apt install gcc, or dnf install gcc";
 const INSTALL_ZSTD: &str = "apt install zstd, or dnf install zstd";
 const INSTALL_PYTHON: &str = "apt install python3, or dnf install python3";
 
-/// About what each takes here: a function, a byte, a turn.
+/// Estimated time here per function, byte, iteration.
 const GCC_FUNCTION_S: f64 = 30e-3;
 const ZSTD_BYTE_S: f64 = 0.6e-6;
 const PYTHON_TURN_S: f64 = 0.3e-6;
@@ -42,7 +41,7 @@ pub enum Batch {
     },
 }
 
-/// What one of them is given, and where it leaves what it makes.
+/// Input and output of one of them.
 struct Job {
     argv: Vec<OsString>,
     input: Vec<u8>,
@@ -193,12 +192,12 @@ impl Batch {
         })
     }
 
-    /// Whether what it made is right; `printed` is what it printed.
+    /// Verifies its output; `printed` is its stdout.
     fn verify(&self, session: &Session, job: &Job, printed: &str) -> Result<(), ProgramError> {
         let seed = session.launch.seed;
         let result = |printed: &str, right: u64| match printed.trim() == right.to_string() {
             true => Ok(()),
-            false => Err(format!("the result is {:?} and must be {right}", printed.trim())),
+            false => Err(format!("the result is {:?}, expected {right}", printed.trim())),
         };
         let run = |command: &mut Command| {
             let doing = format!("run {:?}", command.get_program());
@@ -214,7 +213,7 @@ impl Batch {
                 let back = run(Command::new(&job.argv[0]).args(["-d", "-c", "-q"]).arg(&job.made))?;
                 match back == job.input {
                     true => Ok(()),
-                    false => Err("what it unpacks is not what it packed".to_string()),
+                    false => Err("the unpacked data differs from the packed data".to_string()),
                 }
             }
             Self::Python { turns } => result(printed, python_result(*turns, seed % 1000)),
@@ -274,7 +273,7 @@ impl Program for Batch {
     fn run(&self, launch: &Launch, watch: &mut dyn Watch) -> Result<Figures, ProgramError> {
         let mut session = Session::new(self.name(), launch, watch);
         let job = self.job(launch)?;
-        let (wall_ns, task) = run_to_end(&mut session, &job.argv)?;
+        let (wall_ns, task) = run_to_end(&mut session, &job.argv, false)?;
         self.verify(&session, &job, &tail(&task.stdout, 1 << 20))?;
         let mut figures = Figures::default();
         figures.values.insert("elapsed_ns".into(), wall_ns as f64);

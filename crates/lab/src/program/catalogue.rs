@@ -8,14 +8,14 @@ use super::redis::Redis;
 use super::sqlite::Sqlite;
 use super::Program;
 
-/// A program that can be made in any size.
+/// A program of any size.
 #[derive(Debug, Clone, Copy)]
 pub struct Entry {
-    /// Its name, which is that of the program it makes.
+    /// Name of the program.
     pub name: &'static str,
     /// A line of help.
     pub help: &'static str,
-    /// Makes it. 1 is the size in the paper, or one that suits 16 GB where there is no paper.
+    /// Creates it. Scale 1 is the paper's size, or one for 16 GB where there is no paper.
     pub make: fn(scale: f64) -> Box<dyn Program>,
 }
 
@@ -31,10 +31,10 @@ pub fn find(name: &str) -> Option<&'static Entry> {
     CATALOGUE.iter().find(|entry| entry.name == name)
 }
 
-/// A built-in workload with options, in so many processes.
+/// A built-in workload with options, in this many processes.
 ///
 /// # Panics
-/// When the workload does not take the options; a test makes every entry.
+/// When the workload does not take the options; a test creates every entry.
 fn workload_of(name: &str, options: &[(&str, String)], instances: usize) -> Builtin {
     let options: Vec<(&str, &str)> = options.iter().map(|(name, value)| (*name, value.as_str())).collect();
     builtin(name, &options, instances).unwrap_or_else(|e| panic!("{name}: {e}"))
@@ -49,7 +49,7 @@ fn renamed(program: Builtin, name: &str) -> Box<dyn Program> {
     Box::new(Builtin { name, ..program })
 }
 
-/// So many of these mebibytes, at least a few regions.
+/// Scaled mebibytes, at least a few regions.
 fn mib(full: f64, scale: f64) -> String {
     format!("{:.0}", (full * scale).max(16.0))
 }
@@ -82,7 +82,7 @@ const CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "gups-work",
-        help: "2^29 random updates of 8 GB: a fixed piece of work (LRBHPS, table 5)",
+        help: "2^29 random updates of 8 GB: a fixed amount of work (LRBHPS, table 5)",
         make: |scale| {
             let updates = f64::from(1 << 29) * scale;
             let sizes = [
@@ -142,7 +142,7 @@ const CATALOGUE: &[Entry] = &[
     },
     Entry {
         name: "gups-heap",
-        help: "2^29 random updates of 3 GB that malloc gave: a fixed piece of work",
+        help: "2^29 random updates of 3 GB from malloc: a fixed amount of work",
         make: |scale| {
             let updates = f64::from(1 << 29) * scale;
             let sizes = [

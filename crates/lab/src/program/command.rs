@@ -1,14 +1,15 @@
-//! Any command line. What it measures is its wall time, or a number that it prints.
+//! Any command line, measured by wall time or by a number that it prints.
 
 use std::ffi::OsString;
+use std::process::Command;
 
 use regex::Regex;
 
 use super::support::{find, tail, time_ns, Session};
 use super::task::Task;
 use super::{Figures, Launch, Needs, Program, ProgramError, Watch};
-use crate::clock::now_ns;
 use crate::result::{Better, Metric, Unit};
+use crate::timing::clock::now_ns;
 
 /// How much of the end of its output is searched for a number.
 const SEARCHED_BYTES: u64 = 1 << 20;
@@ -16,7 +17,7 @@ const SEARCHED_BYTES: u64 = 1 << 20;
 /// Where its figure comes from.
 #[derive(Debug, Clone)]
 pub enum Source {
-    /// Wall time, from its first instruction to its end.
+    /// Wall time, from its first instruction to its exit.
     WallTime,
     /// A number that it prints.
     Printed(Printed),
@@ -29,21 +30,21 @@ pub struct Printed {
     pub regex: Regex,
     /// Name of the metric: `ops_per_s`.
     pub name: String,
-    /// What people read.
+    /// Label.
     pub label: String,
     /// Unit of the metric.
     pub unit: Unit,
-    /// Base units in one of what is printed: 1e6 when milliseconds are printed and the unit is ns.
+    /// Base units per printed unit: 1e6 when milliseconds are printed and the unit is ns.
     pub factor: f64,
-    /// Which way is good.
+    /// Which direction is better.
     pub better: Better,
 }
 
 impl Printed {
-    /// A rate, of which more is better, that `regex` finds.
+    /// A rate, higher is better, that `regex` finds.
     ///
     /// # Errors
-    /// When it is no regular expression, or has no group.
+    /// When it is not a regular expression, or has no group.
     pub fn rate(regex: &str) -> Result<Self, String> {
         let regex = Regex::new(regex).map_err(|e| e.to_string())?;
         if regex.captures_len() < 2 {
@@ -67,7 +68,7 @@ impl Printed {
         Some(
             value
                 .map(|v| v * self.factor)
-                .ok_or_else(|| format!("{number:?} is no number")),
+                .ok_or_else(|| format!("{number:?} is not a number")),
         )
     }
 }
@@ -83,12 +84,12 @@ pub struct CommandLine {
     pub source: Source,
     /// What it needs.
     pub needs: Needs,
-    /// About how long it takes, in seconds.
+    /// Estimated time, in seconds.
     pub seconds: f64,
 }
 
 impl CommandLine {
-    /// A command line whose wall time is measured, of which nothing else is known.
+    /// A command line whose wall time is measured, with unknown needs.
     pub fn new<A: Into<OsString>>(argv: impl IntoIterator<Item = A>) -> Self {
         let argv: Vec<OsString> = argv.into_iter().map(Into::into).collect();
         let program = argv.first().map(std::path::Path::new).and_then(|p| p.file_name());
@@ -96,7 +97,7 @@ impl CommandLine {
             name: program.map(|p| p.to_string_lossy().into_owned()).unwrap_or_default(),
             argv,
             source: Source::WallTime,
-            // How much it takes is not known; so much is kept warm for it.
+            // Its memory is unknown; this much is prefaulted for it.
             needs: Needs {
                 memory_bytes: 1 << 30,
                 ..Needs::default()
@@ -107,9 +108,27 @@ impl CommandLine {
 }
 
 /// Runs `argv` to its end, watched; returns its wall time in ns and the ended task.
-pub(super) fn run_to_end(session: &mut Session, argv: &[OsString]) -> Result<(u64, Task), ProgramError> {
+///
+/// The user's own commands keep the caller's folder (`own_folder`): their relative paths mean what they meant where they were typed. Ours run
+/// in the scratch folder.
+pub(super) fn run_to_end(
+    session: &mut Session,
+    argv: &[OsString],
+    own_folder: bool,
+) -> Result<(u64, Task), ProgramError> {
     let launch = session.launch;
-    let mut task = Task::start_stopped(session, "command", argv, launch.program_cpu, &launch.environment, |c| c)?;
+    let folder: fn(&mut Command) -> &mut Command = match own_folder {
+        true => |command| command.current_dir("."),
+        false => |command| command,
+    };
+    let mut task = Task::start_stopped(
+        session,
+        "command",
+        argv,
+        launch.program_cpu,
+        &launch.environment,
+        folder,
+    )?;
     session.watch.process(task.pid())?;
     session.phase("run");
     let start = now_ns();
@@ -169,7 +188,7 @@ impl Program for CommandLine {
 
     fn run(&self, launch: &Launch, watch: &mut dyn Watch) -> Result<Figures, ProgramError> {
         let mut session = Session::new(self.name(), launch, watch);
-        let (wall_ns, task) = run_to_end(&mut session, &self.argv)?;
+        let (wall_ns, task) = run_to_end(&mut session, &self.argv, true)?;
         let mut figures = Figures::default();
         figures.values.insert("elapsed_ns".into(), wall_ns as f64);
         if let Source::Printed(printed) = &self.source {
@@ -179,7 +198,7 @@ impl Program for CommandLine {
                 why,
             };
             let value = texts.iter().find_map(|text| printed.find(text));
-            let value = value.ok_or_else(|| no_figure(format!("nothing that it printed matches {}", printed.regex)))?;
+            let value = value.ok_or_else(|| no_figure(format!("no output matches {}", printed.regex)))?;
             figures.values.insert(printed.name.clone(), value.map_err(no_figure)?);
         }
         Ok(figures)
@@ -200,7 +219,7 @@ mod tests {
         assert_eq!(printed.find("nothing"), None);
         assert_eq!(
             printed.find("took 1.2.3 ms"),
-            Some(Err("\"1.2.3\" is no number".into()))
+            Some(Err("\"1.2.3\" is not a number".into()))
         );
         assert!(Printed::rate("no group")
             .unwrap_err()

@@ -1,5 +1,5 @@
-//! MariaDB under sysbench's read-only transactions, as in MEGA's table 8. A server of its own with its data in the scratch
-//! folder, on a socket there and no port. The table's checksum must be the same before and after.
+//! MariaDB under sysbench's read-only transactions, as in MEGA's table 8. A private server with its data and socket in the
+//! scratch folder, without a port. The table's checksum must not change.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::result::{Better, Metric, Unit};
 /// How to install all of it.
 const INSTALL: &str = "apt install mariadb-server sysbench, or dnf install mariadb-server sysbench";
 
-/// How long it may take to come up, and to end.
+/// Time limits for starting and stopping.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// About what a row of sysbench's table takes in InnoDB's pages, with its index.
@@ -42,7 +42,7 @@ pub struct MariaDb {
     pub serve: Duration,
 }
 
-/// What it is made of.
+/// Its programs.
 #[derive(Debug)]
 struct Parts {
     install: PathBuf,
@@ -112,7 +112,7 @@ impl MariaDb {
         (table + table / 4).next_multiple_of(STEP) + STEP
     }
 
-    /// Runs a command of ours, a helper, on the client's processor to its end, and returns what it printed.
+    /// Runs a helper command on the client's processor and returns its output.
     fn help(
         &self,
         (session, tag): (&mut Session, &str),
@@ -126,7 +126,7 @@ impl MariaDb {
             Ok(())
         });
         match ended {
-            // sysbench says on stdout why it failed.
+            // sysbench reports failures on stdout.
             Err(ProgramError::Ended { program, status, said }) if said.is_empty() => Err(ProgramError::Ended {
                 program,
                 status,
@@ -152,7 +152,7 @@ impl MariaDb {
                 "--performance-schema=OFF",
             ],
         );
-        // A large page of the kernel's pool is neither ours to give nor to take away.
+        // Leave the kernel's hugetlb pool alone.
         argv.push("--large-pages=OFF".into());
         argv.push(format!("--innodb-buffer-pool-size={}", self.pool_bytes()).into());
         argv.extend([
@@ -256,7 +256,7 @@ impl MariaDb {
         session.watch.memory_now("");
         let figures = parse(&text).ok_or_else(|| ProgramError::NoFigure {
             program: "sysbench".into(),
-            why: "no transactions per second and latencies in what it printed".into(),
+            why: "no transactions per second and latencies in its output".into(),
         })?;
         session.phase("read");
         let after = self.checksum(session, parts, socket, "checksum-after")?;
@@ -264,7 +264,7 @@ impl MariaDb {
         if before != after || rows != Some(self.rows) {
             return Err(ProgramError::Wrong {
                 program: "mariadbd".into(),
-                why: format!("checksum and rows were {before:?} and are {after:?}"),
+                why: format!("checksum and rows changed from {before:?} to {after:?}"),
             });
         }
         Ok(figures)
@@ -322,7 +322,7 @@ impl Program for MariaDb {
                 why: format!("the path of its socket is too long: {}", socket.display()),
             });
         }
-        // With --rpm it leaves the owner of its plugins alone, which belong to everybody.
+        // With --rpm it does not change the owner of its plugins, which are shared.
         let flags = [
             "--no-defaults",
             "--rpm",
@@ -336,7 +336,7 @@ impl Program for MariaDb {
         }
         self.help((&mut session, "install"), &install, |_, _| {})?;
         let argv = self.server(&parts, &data, &socket);
-        // MariaDB 10.11 was seen to disable huge pages for itself while it starts, and has no option about it.
+        // MariaDB 10.11 disables huge pages for itself while starting, without an option to change that.
         let mut task = Task::start_stopped(
             &session,
             "mariadbd",

@@ -1,5 +1,5 @@
-//! memcached under a load of gets and sets whose keys follow a Zipf law. The client speaks the text protocol: each value is
-//! checked when it is read, and all of them at the end.
+//! memcached under a load of gets and sets whose keys follow a Zipf law. The client speaks the text protocol: values are
+//! verified when read, and all of them at the end.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -11,17 +11,17 @@ use rand_core::RngCore;
 use super::support::{self, free_port, ops_per_s, scaled, system, Ender, Session, LOOK_EVERY};
 use super::task::Task;
 use super::{Figures, Launch, Needs, Program, ProgramError, Watch};
-use crate::clock::{now_ns, seconds_between, seconds_to_ns};
-use crate::latency::Latency;
-use crate::redis::keys::Keys;
+use crate::program::redis::keys::Keys;
 use crate::result::Metric;
+use crate::timing::clock::{now_ns, seconds_between, seconds_to_ns};
+use crate::timing::latency::Latency;
 use crate::workload::Common;
 use crate::workload::Zipf;
 
 /// How to install it.
 const INSTALL: &str = "apt install memcached, or dnf install memcached";
 
-/// How long it may take to come up, and to end.
+/// Time limits for starting and stopping.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Requests sent at once while filling and while reading everything.
@@ -50,7 +50,7 @@ pub struct Memcached {
     pub serve: Duration,
 }
 
-/// What is asked.
+/// A request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Request {
     Get(u64),
@@ -137,7 +137,7 @@ struct Server {
 impl Server {
     fn start(session: &mut Session, megabytes: u64) -> Result<Self, ProgramError> {
         let mut last = None;
-        // The port is free when we look; someone else may be quicker, so try again.
+        // The port is free when checked; another process may take it first, so retry.
         for attempt in 0..3 {
             let port = free_port()?;
             let mut argv: Vec<OsString> = ["memcached", "-l", "127.0.0.1", "-U", "0", "-t", "1", "-M"]
@@ -175,7 +175,7 @@ impl Server {
         })
     }
 
-    /// Waits for an answer from the process that we started, which tells it from a stranger on the same port.
+    /// Waits for an answer of our process, which tells it from another server on the same port.
     fn wait_until_ours(session: &Session, task: &Task, port: u16) -> Result<Client, ProgramError> {
         let end = Instant::now() + START_TIMEOUT;
         loop {
@@ -224,7 +224,7 @@ impl Memcached {
         }
     }
 
-    /// Values with their keys and headers, in slabs whose classes grow by a quarter.
+    /// Values with keys and headers, in slab classes that grow by a quarter.
     fn server_bytes(&self) -> u64 {
         let item = self.value_bytes as u64 + 80;
         self.count * (item + item / 4) + (64 << 20)
@@ -279,7 +279,7 @@ impl Memcached {
                     }
                     Request::Get(i) => {
                         let value = client.value(1 << 20).map_err(&talk)?;
-                        let value = value.ok_or_else(|| wrong(format!("key:{i} is gone")))?;
+                        let value = value.ok_or_else(|| wrong(format!("key:{i} is missing")))?;
                         if !keys.looks_right(i, value) || (whole && value != keys.value(i)) {
                             return Err(wrong(format!("key:{i} differs, {} bytes", value.len())));
                         }

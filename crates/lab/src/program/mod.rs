@@ -1,5 +1,5 @@
-//! What is measured: a workload of ours, a real program with its client, or any command. Each knows how to run itself once
-//! and what it can say about it; everything else (variant, condition, sampling, noise) is done around it.
+//! What is measured: a workload of ours, a real program with its client, or any command. Each runs itself once and reports its
+//! figures; everything else (variant, condition, sampling, noise) is done around it.
 
 pub mod allocation;
 pub mod batch;
@@ -25,10 +25,10 @@ pub(crate) use support::latency_metrics;
 
 use crate::result::{Distribution, Metric, Picture};
 
-/// A program that cannot be run, or was not run to its end.
+/// Why a program could not be run or did not complete.
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
-    /// It is not installed. With how to install it.
+    /// It is not installed.
     #[error("{program} is not installed: {how}")]
     Missing {
         /// Its name.
@@ -36,7 +36,7 @@ pub enum ProgramError {
         /// A command that installs it.
         how: &'static str,
     },
-    /// It did not start, with what it said.
+    /// It did not start.
     #[error("{program} did not start: {why}")]
     Start {
         /// Its name.
@@ -44,7 +44,7 @@ pub enum ProgramError {
         /// In one line.
         why: String,
     },
-    /// It ended with an error, or by a signal.
+    /// It exited with an error or by a signal.
     #[error("{program} ended with {status}{}", last_words(.said))]
     Ended {
         /// Its name.
@@ -54,15 +54,15 @@ pub enum ProgramError {
         /// Its last line on stderr; may be empty.
         said: String,
     },
-    /// It took too long and was ended.
-    #[error("{program} was not done after {seconds} s and was ended")]
+    /// It exceeded its time limit and was killed.
+    #[error("{program} did not finish within {seconds} s and was killed")]
     Hung {
         /// Its name.
         program: String,
         /// The limit.
         seconds: u64,
     },
-    /// Its memory or its answers were wrong: the worst that can be found.
+    /// Its memory or its answers were wrong: the worst case.
     #[error("{program}: wrong data: {why}")]
     Wrong {
         /// Its name.
@@ -70,7 +70,7 @@ pub enum ProgramError {
         /// What was found.
         why: String,
     },
-    /// What it printed has no figure in it where one is expected.
+    /// Its output lacks an expected figure.
     #[error("{program}: {why}")]
     NoFigure {
         /// Its name.
@@ -78,18 +78,18 @@ pub enum ProgramError {
         /// What was looked for, and where.
         why: String,
     },
-    /// The machine does not have now what it needs; another time it may.
+    /// The machine lacks a resource at the moment.
     #[error("{0}")]
     NotHere(String),
     /// Stopped because the user asked.
     #[error("stopped")]
     Stopped,
-    /// Anything else the system refused.
+    /// Another system call failed.
     #[error("{doing}: {source}")]
     System {
         /// What was being done, to what.
         doing: String,
-        /// The system's answer.
+        /// The system's error.
         source: std::io::Error,
     },
 }
@@ -101,10 +101,10 @@ fn last_words(said: &str) -> String {
     }
 }
 
-/// What a program needs of the machine.
+/// Resources that a program needs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Needs {
-    /// Memory at its peak with all in huge pages, with its client.
+    /// Peak memory with everything in huge pages, including its client.
     pub memory_bytes: u64,
     /// Free disk below the scratch folder.
     pub disk_bytes: u64,
@@ -113,13 +113,15 @@ pub struct Needs {
 /// Where and how to run once.
 #[derive(Debug)]
 pub struct Launch {
-    /// The `mega` program, for `mega workload`.
+    /// The program `mega`: managers.
     pub mega: PathBuf,
+    /// The program `mega-lab`: workloads, the fragmenter.
+    pub lab: PathBuf,
     /// Processor for the program.
     pub program_cpu: Option<usize>,
     /// Processor for its client.
     pub client_cpu: Option<usize>,
-    /// Variables for the program, not for its client: a library to preload, and what that is told.
+    /// Environment of the program, not of its client: a library to preload and its settings.
     pub environment: Vec<(OsString, OsString)>,
     /// An empty folder of its own, removed afterwards.
     pub scratch: PathBuf,
@@ -132,7 +134,7 @@ pub struct Launch {
 }
 
 impl Launch {
-    /// Gives up when the time is over or the user wants to: call it in every loop that waits.
+    /// Fails at the deadline or when the user stops: call it in every waiting loop.
     ///
     /// # Errors
     /// [`ProgramError::Stopped`] or [`ProgramError::Hung`].
@@ -150,35 +152,35 @@ impl Launch {
     }
 }
 
-/// How a program tells what goes on while it runs. What listens attaches the manager, samples memory, marks phases.
+/// Receives the progress of a running program: attaches the manager, samples memory, marks phases.
 pub trait Watch {
-    /// This process does the work; called once it exists, before it has touched its memory. May be called for more than one.
-    /// Returns once the process is being managed, when the variant manages.
+    /// Announces a process that does the work, before it touches its memory; may be called for several. Returns once the process is
+    /// managed, in variants with a policy.
     ///
     /// # Errors
     /// When it cannot be managed.
     fn process(&mut self, pid: i32) -> Result<(), ProgramError>;
-    /// Something new begins: `fill`, `serve`, `delete`.
+    /// A phase begins: `fill`, `serve`, `delete`.
     fn phase(&mut self, name: &str);
-    /// A figure at this moment, for the series: throughput so far.
+    /// A current figure, for the series: throughput.
     fn figure(&mut self, name: &str, value: f64);
-    /// Memory figures are to be taken now (`rss_bytes`, `huge_bytes`, `waste_bytes`, `pss_bytes`), under these names with this
-    /// prefix: at the moment the experiment is about. Called again with the same prefix, the later one holds.
+    /// Takes memory figures now (`rss_bytes`, `huge_bytes`, `waste_bytes`, `pss_bytes`), under these names with this prefix: at the
+    /// moment the experiment measures. A later call with the same prefix replaces them.
     fn memory_now(&mut self, prefix: &str);
 }
 
-/// What one run gave.
+/// Result of one run.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Figures {
     /// By metric name, in the metric's base unit.
     pub values: BTreeMap<String, f64>,
     /// Latencies by name.
     pub distributions: BTreeMap<String, Distribution>,
-    /// Physical memory at moments of the run.
+    /// Snapshots of physical memory.
     pub pictures: Vec<Picture>,
 }
 
-/// Something that can be run and measured.
+/// A program that can be run and measured.
 pub trait Program: std::fmt::Debug {
     /// Short name: `redis-del-50`, `gups`.
     fn name(&self) -> String;
@@ -188,7 +190,7 @@ pub trait Program: std::fmt::Debug {
     fn metrics(&self) -> Vec<Metric>;
     /// What it needs.
     fn needs(&self) -> Needs;
-    /// About how long one run takes, in seconds.
+    /// Estimated time of one run, in seconds.
     fn seconds(&self) -> f64;
     /// Whether it can run here.
     ///
@@ -197,9 +199,9 @@ pub trait Program: std::fmt::Debug {
     fn ready(&self) -> Result<(), ProgramError> {
         Ok(())
     }
-    /// Runs once, from start to end, and ends everything that it started.
+    /// Runs once to completion, and stops everything that it started.
     ///
     /// # Errors
-    /// Whatever went wrong, in one line.
+    /// What failed, in one line.
     fn run(&self, launch: &Launch, watch: &mut dyn Watch) -> Result<Figures, ProgramError>;
 }

@@ -1,5 +1,5 @@
-//! SQLite with a database in memory: filled, indexed, joined, updated and summed up by one script through its shell. The
-//! sums are known beforehand.
+//! SQLite with an in-memory database: filled, indexed, joined, updated and summed by one script through its shell. The sums are
+//! known in advance.
 
 use std::ffi::OsString;
 
@@ -14,16 +14,16 @@ const INSTALL: &str = "apt install sqlite3, or dnf install sqlite";
 /// Bytes of text in a row.
 const TEXT_BYTES: u64 = 200;
 
-/// About what a row takes, with its place in the index.
+/// Estimated bytes of a row, with its index entry.
 const ROW_BYTES: u64 = TEXT_BYTES + 40;
 
-/// The script looks up one in so many rows.
+/// The script looks up one row in this many.
 const LOOKED_UP: u64 = 4;
 
 /// A prime: values are below it.
 const PRIME: u64 = 1_000_003;
 
-/// About what a row takes here, in all.
+/// Estimated time of a row, in total.
 const PER_ROW_S: f64 = 4e-6;
 
 /// A database in memory.
@@ -125,7 +125,7 @@ impl Program for Sqlite {
             ":memory:".into(),
             read.into(),
         ];
-        let (wall_ns, task) = run_to_end(&mut session, &argv)?;
+        let (wall_ns, task) = run_to_end(&mut session, &argv, false)?;
         let printed = tail(&task.stdout, 1 << 20);
         let sums: String = printed
             .lines()
@@ -136,7 +136,7 @@ impl Program for Sqlite {
         if sums != expected {
             return Err(ProgramError::Wrong {
                 program: "sqlite3".into(),
-                why: format!("its sums are {sums:?}, and must be {expected:?}"),
+                why: format!("its sums are {sums:?}, expected {expected:?}"),
             });
         }
         let mut figures = Figures::default();

@@ -1,5 +1,4 @@
-//! What the programs have in common: telling the watcher how it goes, giving up in time, finding what is installed, and
-//! the metrics of requests.
+//! Shared by all programs: progress for the watcher, time limits, finding executables, request metrics.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -11,35 +10,35 @@ use std::time::{Duration, Instant};
 use rustix::process::{pidfd_open, pidfd_send_signal, Pid, PidfdFlags, Signal};
 
 use super::{Figures, Launch, ProgramError, Watch};
-use crate::clock::{now_ns, seconds_between, seconds_to_ns};
-use crate::latency::Latency;
 use crate::memory::{pin_for_now, Pinned};
 use crate::result::{Better, Distribution, Metric, Unit};
+use crate::timing::clock::{now_ns, seconds_between, seconds_to_ns};
+use crate::timing::latency::Latency;
 
-/// Between two figures of the throughput.
+/// Between two throughput figures.
 const FIGURE_EVERY_S: f64 = 0.5;
 
-/// Between two looks of whoever waits.
+/// Polling interval.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Quantiles of a [`Distribution`].
 const QUANTILES: [f64; 12] = [0.0, 0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 0.9999, 1.0];
 
-/// One run of a program: where it runs, who watches, when it must be over.
+/// One run of a program: where it runs, its watcher, its deadline.
 pub(super) struct Session<'a> {
     /// The program's name.
     pub name: String,
     /// Where and how.
     pub launch: &'a Launch,
-    /// Who is told.
+    /// The watcher.
     pub watch: &'a mut dyn Watch,
     limit_s: u64,
-    /// When a figure was last told, and how much was done by then.
+    /// Time of the last figure, and operations done by then.
     told: (u64, u64),
 }
 
 impl<'a> Session<'a> {
-    /// Of the program `name`, from now on.
+    /// A session of program `name`, starting now.
     pub fn new(name: String, launch: &'a Launch, watch: &'a mut dyn Watch) -> Self {
         let left = launch.deadline.saturating_duration_since(Instant::now());
         Self {
@@ -51,18 +50,18 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Gives up when the time is over or the user wants to.
+    /// Fails at the deadline or when the user stops.
     pub fn check(&self) -> Result<(), ProgramError> {
         self.launch.check(&self.name, self.limit_s)
     }
 
-    /// Something new begins, of which nothing is done yet.
+    /// Starts a phase.
     pub fn phase(&mut self, name: &str) {
         self.watch.phase(name);
         self.told = (now_ns(), 0);
     }
 
-    /// `done` things are done in this phase: tells the throughput twice a second, and gives up like [`Self::check`].
+    /// Reports `done` operations of this phase: throughput twice a second; fails like [`Self::check`].
     pub fn progress(&mut self, done: u64) -> Result<(), ProgramError> {
         let now = now_ns();
         if now - self.told.0 >= seconds_to_ns(FIGURE_EVERY_S) {
@@ -73,7 +72,7 @@ impl<'a> Session<'a> {
         self.check()
     }
 
-    /// Leaves the program alone, so that policies can act.
+    /// Lets the program idle, so that policies can act.
     pub fn settle(&mut self, time: Duration) -> Result<(), ProgramError> {
         if time.is_zero() {
             return Ok(());
@@ -82,7 +81,7 @@ impl<'a> Session<'a> {
         self.wait(time)
     }
 
-    /// Waits, or gives up.
+    /// Waits, or fails like [`Self::check`].
     pub fn wait(&self, time: Duration) -> Result<(), ProgramError> {
         let end = Instant::now() + time;
         loop {
@@ -94,13 +93,13 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Binds the calling thread, the client, to its processor until the result is dropped.
+    /// Pins the calling thread, the client, to its processor until the result is dropped.
     pub fn pin_client(&self) -> Result<Option<Pinned>, ProgramError> {
         let pin = self.launch.client_cpu.map(pin_for_now).transpose();
-        pin.map_err(system("bind the client to its processor"))
+        pin.map_err(system("pin the client to its processor"))
     }
 
-    /// When the time is over or the user stopped, that is the reason; else it is `error`.
+    /// The reason of a failure: deadline, user, or else `error`.
     pub fn reason<T>(&self, result: Result<T, ProgramError>) -> Result<T, ProgramError> {
         match result {
             Err(ProgramError::Missing { .. } | ProgramError::Wrong { .. }) | Ok(_) => result,
@@ -109,7 +108,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Ends a process when the time is over or the user wants to stop, so that nobody waits for its answer for ever.
+/// Kills a process at the deadline or when the user stops, so that no client waits for it forever.
 pub(super) struct Ender {
     over: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -147,7 +146,7 @@ impl Drop for Ender {
     }
 }
 
-/// Turns the system's answer into an error that says what was being done.
+/// Adds to a system error what was being done.
 pub(super) fn system<E: Into<std::io::Error>>(doing: &str) -> impl Fn(E) -> ProgramError + '_ {
     move |source| ProgramError::System {
         doing: doing.to_string(),
@@ -155,20 +154,22 @@ pub(super) fn system<E: Into<std::io::Error>>(doing: &str) -> impl Fn(E) -> Prog
     }
 }
 
-/// The program of this name in PATH, or at this path when it has a slash.
+/// The program of this name in PATH, or at this path when it has a slash; as an absolute path, since what we start may run in another
+/// folder than ours.
 pub(super) fn find(program: &str) -> Option<PathBuf> {
     let there = |path: &PathBuf| {
         let may = rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok();
         may && path.is_file()
     };
     if program.contains('/') {
-        return Some(PathBuf::from(program)).filter(there);
+        return std::path::absolute(program).ok().filter(there);
     }
-    // Servers live where not everybody's PATH leads.
+    // Servers are installed in folders outside of some users' PATH.
     let also = ["/usr/sbin", "/usr/local/sbin"].map(PathBuf::from);
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain(also);
-    folders.map(|folder| folder.join(program)).find(there)
+    let paths = folders.filter_map(|folder| std::path::absolute(folder.join(program)).ok());
+    paths.into_iter().find(there)
 }
 
 /// The program of this name, or how to install it.
@@ -176,7 +177,7 @@ pub(super) fn need(program: &'static str, how: &'static str) -> Result<PathBuf, 
     find(program).ok_or(ProgramError::Missing { program, how })
 }
 
-/// A port of the loopback that nobody listens on now.
+/// An unused port of the loopback.
 pub(super) fn free_port() -> Result<u16, ProgramError> {
     let address = TcpListener::bind(("127.0.0.1", 0)).and_then(|l| l.local_addr());
     Ok(address.map_err(system("find a free port"))?.port())
@@ -195,7 +196,7 @@ pub(super) fn tail(path: &Path, most_bytes: u64) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The last line of a file that says something; empty when there is none.
+/// The last non-empty line of a file, or nothing.
 pub(super) fn last_line(path: &Path) -> String {
     let text = tail(path, 4096);
     let line = text.lines().rev().map(str::trim).find(|line| !line.is_empty());
@@ -207,7 +208,7 @@ pub(super) fn scaled(count: u64, scale: f64, least: u64) -> u64 {
     ((count as f64 * scale) as u64).max(least)
 }
 
-/// A metric that is shown first.
+/// A main metric.
 pub(super) fn metric(name: &str, label: &str, unit: Unit, better: Better) -> Metric {
     Metric {
         name: name.into(),
@@ -218,12 +219,12 @@ pub(super) fn metric(name: &str, label: &str, unit: Unit, better: Better) -> Met
     }
 }
 
-/// The same metric among the details.
+/// The same metric as a secondary one.
 pub(super) fn detail(metric: Metric) -> Metric {
     Metric { main: false, ..metric }
 }
 
-/// Operations in a second.
+/// Operations per second.
 pub(super) fn ops_per_s() -> Metric {
     metric("ops_per_s", "operations/s", Unit::PerSecond, Better::Higher)
 }

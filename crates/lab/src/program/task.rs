@@ -1,9 +1,9 @@
-//! A process of ours and all that it starts: started stopped, so that it can be watched from its first page on; its output
-//! kept in files; ended as a whole, also when we are killed.
+//! A child process and its descendants: started stopped, so that it is watched from its first page on; output in files; killed as
+//! a group, also when we are killed.
 //!
 //! ```text
 //!   we ──► sh, stopped ──exec──► the program ──► its children      one process group, led by the program
-//!    └───► minder: reads a pipe whose other end we hold; when that closes, it ends the group
+//!    └───► minder: reads a pipe whose other end we hold; when that closes, it kills the group
 //! ```
 
 use std::ffi::OsString;
@@ -25,10 +25,10 @@ use crate::memory::{die_with_parent_after_exec, pin_process_to_cpu};
 /// Stops itself, then becomes the program.
 const STAND_IN: &str = "kill -STOP $$; exec \"$@\"";
 
-/// Waits until our end of the pipe is closed, then ends the group.
+/// Waits until our end of the pipe is closed, then kills the group.
 const MINDER: &str = "read -r line; kill -KILL \"-$1\"";
 
-/// Output beyond this is thrown away on the disk, all but its end.
+/// Output beyond this is discarded, except its end.
 const MOST_OUTPUT_BYTES: u64 = 64 << 20;
 
 /// The end of the output that is kept then.
@@ -75,9 +75,9 @@ fn is_stopped(pid: i32) -> bool {
 }
 
 impl Task {
-    /// Starts `argv` in the scratch folder, in a process group of its own, on `cpu`, and stopped: [`Self::go`] lets it run.
-    /// Its output goes to `tag.stdout` and `tag.stderr` there. `prepare` may change how it is started. The variables of `environment` are
-    /// for it alone, and not for what starts it: a preloaded library would be in that, too.
+    /// Starts `argv` in the scratch folder, in its own process group, on `cpu`, stopped: [`Self::go`] lets it run.
+    /// Its output goes to `tag.stdout` and `tag.stderr` there. `prepare` may change how it is started. `environment` applies to it alone, not
+    /// to its launcher, which would load a preloaded library too.
     ///
     /// # Errors
     /// [`ProgramError::Start`] when there is no such program.
@@ -148,7 +148,7 @@ impl Task {
             }
         }
         if let Some(cpu) = cpu {
-            let doing = format!("bind {name} to processor {cpu}");
+            let doing = format!("pin {name} to processor {cpu}");
             pin_process_to_cpu(task.pid(), cpu).map_err(system(&doing))?;
         }
         Ok(task)
@@ -162,7 +162,7 @@ impl Task {
         let mut minder = Command::new("/bin/sh");
         minder.args(["-c", MINDER, "sh", &child.id().to_string()]);
         minder.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-        // A group of its own: an interrupt from the keyboard is for us to handle.
+        // Its own group: keyboard interrupts are ours to handle.
         Ok((group, pidfd, minder.process_group(0).spawn()?))
     }
 
@@ -175,16 +175,16 @@ impl Task {
     /// Lets it run.
     ///
     /// # Errors
-    /// When it is gone.
+    /// When it has exited.
     pub fn go(&self) -> Result<(), ProgramError> {
-        let doing = format!("let {} run", self.name);
+        let doing = format!("resume {}", self.name);
         pidfd_send_signal(&self.pidfd, Signal::CONT).map_err(system(&doing))
     }
 
     /// Whether it has ended; waits at most `time` for that.
     ///
     /// # Errors
-    /// When the kernel does not tell.
+    /// When the status cannot be read.
     pub fn finished(&self, time: Duration) -> Result<bool, ProgramError> {
         if self.ended.is_some() {
             return Ok(true);
@@ -229,7 +229,7 @@ impl Task {
         }
     }
 
-    /// When it has ended, or does so within a second, the error of that; else `error`: it is why we cannot talk to it.
+    /// The error of its exit, if it has exited or does within a second; else `error`.
     pub fn why(&mut self, error: ProgramError) -> ProgramError {
         if matches!(error, ProgramError::Wrong { .. }) || !self.finished(Duration::from_secs(1)).unwrap_or(false) {
             return error;
@@ -250,7 +250,7 @@ impl Task {
                 };
                 let size = file.metadata().map_or(0, |m| m.len());
                 let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-                // A file system that cannot do this keeps all of it.
+                // File systems without support keep all of it.
                 let _ = fallocate(&file, hole, 0, size.saturating_sub(KEPT_OUTPUT_BYTES));
             }
         }
@@ -259,7 +259,7 @@ impl Task {
     /// Asks it to end, with SIGTERM, waits for at most `time`, then ends its group.
     ///
     /// # Errors
-    /// When its status cannot be had.
+    /// When its status cannot be read.
     pub fn terminate(&mut self, time: Duration) -> Result<ExitStatus, ProgramError> {
         if self.ended.is_none() {
             let _ = pidfd_send_signal(&self.pidfd, Signal::TERM);
@@ -271,12 +271,12 @@ impl Task {
     /// Ends its group and returns its status.
     ///
     /// # Errors
-    /// When its status cannot be had.
+    /// When its status cannot be read.
     pub fn end(&mut self) -> Result<ExitStatus, ProgramError> {
         if let Some(status) = self.ended {
             return Ok(status);
         }
-        // Not waited for yet, so its number names this group and no other. The minder goes before that changes.
+        // Not reaped yet, so its PID still names this group. The minder is stopped before that changes.
         let _ = kill_process_group(self.group, Signal::KILL);
         let _ = self.minder.kill();
         let _ = self.minder.wait();

@@ -1,4 +1,4 @@
-//! Whether a record holds together. A file is untrusted: its indices could point nowhere.
+//! Checks that a record is consistent. Files are untrusted: indices may be out of range.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +23,7 @@ fn wrong(field: impl Into<String>, why: impl Into<String>) -> CheckError {
     }
 }
 
-/// Checks what the format's types cannot say: versions, indices, lengths, order, and that numbers are finite.
+/// Checks what the format's types cannot express: versions, indices, lengths, order, finite numbers.
 ///
 /// # Errors
 /// The first thing that is wrong.
@@ -31,7 +31,7 @@ pub fn check(record: &Record) -> Result<(), CheckError> {
     if record.schema != SCHEMA {
         return Err(wrong(
             "schema",
-            format!("is {}, and only {SCHEMA} is known here", record.schema),
+            format!("is {}; only {SCHEMA} is supported", record.schema),
         ));
     }
     if record.kind != "bench" {
@@ -53,7 +53,7 @@ pub fn check(record: &Record) -> Result<(), CheckError> {
         if !seen.insert((run.case, run.variant, run.round)) {
             return Err(wrong(
                 at,
-                "is there twice: an earlier run has its case, variant and round",
+                "is a duplicate: an earlier run has its case, variant and round",
             ));
         }
         check_run(&at, run)?;
@@ -67,7 +67,7 @@ fn unique<'a>(field: &str, names: impl Iterator<Item = &'a String>) -> Result<()
         if !seen.insert(name) {
             return Err(wrong(
                 format!("{field}[{index}].name"),
-                format!("{name:?} is there twice"),
+                format!("{name:?} is a duplicate"),
             ));
         }
     }
@@ -80,7 +80,7 @@ fn index_below(at: &str, field: &str, index: usize, count: usize) -> Result<(), 
     }
     Err(wrong(
         format!("{at}.{field}"),
-        format!("is {index}, and there are {count}"),
+        format!("is {index}, but there are {count}"),
     ))
 }
 
@@ -89,10 +89,7 @@ fn check_run(at: &str, run: &Run) -> Result<(), CheckError> {
         return Err(wrong(format!("{at}.seconds"), "is not a finite number"));
     }
     if let Some((name, _)) = run.values.iter().find(|(_, v)| !v.is_finite()) {
-        return Err(wrong(
-            format!("{at}.values.{name}"),
-            "is not a finite number; leave it out",
-        ));
+        return Err(wrong(format!("{at}.values.{name}"), "is not finite; omit it"));
     }
     let seconds = &run.series.seconds;
     if !seconds.iter().all(|s| s.is_finite()) || !seconds.is_sorted() {

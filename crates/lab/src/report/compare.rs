@@ -1,5 +1,5 @@
 //! Two records of one experiment side by side: do repeated runs agree, or has something changed? Medians may differ between
-//! two days; what should stay are the ratios between variants.
+//! days; the ratios between variants should not.
 
 use comfy_table::{presets, CellAlignment, ContentArrangement, Table};
 use serde::Serialize;
@@ -10,16 +10,16 @@ use super::scale::{digits, value_text};
 use super::terminal::{elided, printable};
 use crate::result::{Metric, Outcome, Record, Unit, SCHEMA};
 use crate::stats::median;
-use crate::text::wrapped;
+use mega_cli::text::wrapped;
 
 /// Why two records cannot be compared.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum CompareError {
-    /// They are of different experiments.
-    #[error("these are two experiments: {0} and {1}")]
+    /// They are records of different experiments.
+    #[error("these are different experiments: {0} and {1}")]
     Experiments(String, String),
-    /// No variant of any case has a value in both.
-    #[error("nothing was measured in both")]
+    /// No variant of any case has values in both.
+    #[error("the records have no measurement in common")]
     NothingInCommon,
 }
 
@@ -38,16 +38,16 @@ pub struct Agreement {
     pub lines: Vec<Line>,
     /// How far the ratios to the first variant moved, by main metric.
     pub ratios_moved: Vec<Moved>,
-    /// How the runs of the two went.
+    /// Outcomes of the runs of both.
     pub runs: [Runs; 2],
 }
 
-/// How the runs of a record went.
+/// Outcomes of the runs of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Runs {
-    /// Runs that came to their end.
+    /// Completed runs.
     pub done: usize,
-    /// Of these, runs on a machine that was not quiet.
+    /// Of these, runs on a noisy machine.
     pub doubtful: usize,
 }
 
@@ -61,7 +61,7 @@ impl Runs {
     }
 }
 
-/// A ratio that moved by less is called the same.
+/// Ratios that moved by less agree.
 pub const AGREES: f64 = 0.05;
 
 /// One metric of one variant of one case, in both.
@@ -71,7 +71,7 @@ pub struct Line {
     pub case: String,
     /// Name of the metric.
     pub metric: String,
-    /// What it is counted in.
+    /// Its unit.
     pub unit: Unit,
     /// Name of the variant.
     pub variant: String,
@@ -85,9 +85,9 @@ pub struct Line {
     pub ratio_a: Option<f64>,
     /// The same in the second.
     pub ratio_b: Option<f64>,
-    /// `ratio_b / ratio_a`: 1 when the second found what the first did.
+    /// `ratio_b / ratio_a`: 1 if the second agrees with the first.
     pub ratio_change: Option<f64>,
-    /// The intervals of the two ratios have a value in common.
+    /// The intervals of the two ratios overlap.
     pub ratios_overlap: Option<bool>,
 }
 
@@ -96,21 +96,21 @@ pub struct Line {
 pub struct Moved {
     /// Name of the metric.
     pub metric: String,
-    /// What people read.
+    /// Its label.
     pub label: String,
     /// Number of ratios.
     pub ratios: usize,
     /// Median of how far they moved, as a share: 0.02 is 2 % up or down.
     pub median_share: f64,
-    /// The farthest.
+    /// Maximum.
     pub max_share: f64,
     /// How many moved by less than [`AGREES`].
     pub agree: usize,
-    /// Of how many the intervals have no value in common.
+    /// Number of ratios whose intervals do not overlap.
     pub apart: usize,
 }
 
-/// Puts `b` beside `a`: cases, variants and main metrics by their names.
+/// Compares `b` with `a`: cases, variants and main metrics by their names.
 ///
 /// # Errors
 /// When they are of different experiments or have nothing in common.
@@ -145,7 +145,7 @@ pub fn compare(a: &Record, b: &Record) -> Result<Agreement, CompareError> {
 }
 
 fn metric_lines(case: &str, in_a: &MetricComparison, in_b: &MetricComparison) -> Vec<Line> {
-    // Ratios are to the first variant; they are the same thing in both only when that is the same.
+    // Ratios are to the first variant: comparable only if that is the same in both.
     let first = |m: &MetricComparison| m.variants.first().map(|v| v.variant.clone());
     let same_first = first(in_a) == first(in_b);
     let line = |cell_a: &Cell| {
@@ -256,15 +256,15 @@ impl Agreement {
 }
 
 impl Agreement {
-    /// Whether the two agree, in a sentence, and how far they can be believed.
+    /// Whether the two agree, in a sentence, and how reliable they are.
     fn verdict(&self) -> String {
         let sum = |of: fn(&Moved) -> usize| self.ratios_moved.iter().map(of).sum::<usize>();
         let (agree, ratios) = (sum(|moved| moved.agree), sum(|moved| moved.ratios));
         let [a, b] = self.runs;
         let quiet = match a.doubtful + b.doubtful {
-            0 => "none of the runs was doubtful".to_string(),
+            0 => "no run was doubtful".to_string(),
             _ => format!(
-                "the machine was not quiet: {} of {} runs of A and {} of {} of B are doubtful",
+                "the machine was noisy: {} of {} runs of A and {} of {} of B are doubtful",
                 a.doubtful, a.done, b.doubtful, b.done
             ),
         };
@@ -350,7 +350,7 @@ mod tests {
         assert!(text.lines().all(|l| l.chars().count() <= 80), "{text}");
         let said = text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(
-            said.contains("ratios moved by less than 5 %; none of the runs was doubtful."),
+            said.contains("ratios moved by less than 5 %; no run was doubtful."),
             "{text}"
         );
         assert!(

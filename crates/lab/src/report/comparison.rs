@@ -1,5 +1,5 @@
-//! Each variant against the first: per case and main metric medians, intervals, ratios and verdicts, and how many runs
-//! are behind them.
+//! Each variant against the first: medians, intervals, ratios and verdicts per case and main metric, and the number of runs
+//! behind them.
 
 use serde::Serialize;
 
@@ -7,7 +7,7 @@ use super::scale::{ratio_text, value_text};
 use crate::result::{Better, Metric, Outcome, Record, Run, Unit, VariantInfo, SCHEMA};
 use crate::stats::{interval_of_median, median, paired, Interval, Paired, Verdict, ROUNDS_TO_TELL, SIGNIFICANT};
 
-/// A record in short.
+/// Summary of a record.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Comparison {
     /// Version of this format.
@@ -16,7 +16,7 @@ pub struct Comparison {
     pub kind: &'static str,
     /// Name of the experiment.
     pub experiment: String,
-    /// The variant that the others are compared with.
+    /// The baseline variant.
     pub base: Option<String>,
     /// The experiment was ended before its last run, by whom or what.
     pub ended_early: Option<String>,
@@ -31,26 +31,26 @@ pub struct CaseComparison {
     pub case: String,
     /// The state of the machine.
     pub condition: String,
-    /// What was seen, in a sentence.
+    /// The finding, in a sentence.
     pub sentence: String,
-    /// How the runs went, by variant.
+    /// Outcomes of the runs, by variant.
     pub runs: Vec<RunCounts>,
     /// The main metrics.
     pub metrics: Vec<MetricComparison>,
 }
 
-/// How the runs of a variant went.
+/// Outcomes of the runs of a variant.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct RunCounts {
     /// Name of the variant.
     pub variant: String,
-    /// Runs that came to their end, doubtful ones included.
+    /// Completed runs, doubtful ones included.
     pub done: usize,
-    /// Of these, runs on a machine that was not quiet.
+    /// Of these, runs on a noisy machine.
     pub doubtful: usize,
-    /// Runs that went wrong.
+    /// Failed runs.
     pub failed: usize,
-    /// Runs that could not be made here.
+    /// Skipped runs.
     pub skipped: usize,
 }
 
@@ -59,11 +59,11 @@ pub struct RunCounts {
 pub struct MetricComparison {
     /// Its name.
     pub metric: String,
-    /// What people read.
+    /// Its label.
     pub label: String,
-    /// What its values are counted in.
+    /// Unit of its values.
     pub unit: Unit,
-    /// Which way is good.
+    /// Which direction is better.
     pub better: Better,
     /// Every variant of the record, in its order.
     pub variants: Vec<Cell>,
@@ -92,15 +92,15 @@ pub struct Against {
     /// The ratio and the test.
     #[serde(flatten)]
     pub paired: Paired,
-    /// In a word; `None` when neither way is good.
+    /// The verdict; `None` when neither direction is better.
     pub verdict: Option<Verdict>,
-    /// Both are single simulated runs: the ratio is exact, and a test has nothing to tell.
+    /// Both are single simulated runs: the ratio is exact, and no test applies.
     #[serde(skip)]
     pub exact: bool,
 }
 
 impl Against {
-    /// The verdict as people read it.
+    /// The verdict in words.
     #[must_use]
     pub fn word(&self) -> &'static str {
         match self.verdict {
@@ -116,17 +116,17 @@ impl Against {
     }
 }
 
-/// Says that so many rounds cannot tell.
+/// A note that the rounds are too few for a test.
 #[must_use]
 pub fn too_few(rounds: usize) -> String {
     let rounds = match rounds {
         1 => "1 round is".to_string(),
         n => format!("{n} rounds are"),
     };
-    format!("{rounds} too few to tell, {ROUNDS_TO_TELL} can")
+    format!("{rounds} too few for a verdict; {ROUNDS_TO_TELL} are needed")
 }
 
-/// Puts `record` in short.
+/// Summarizes `record`.
 #[must_use]
 pub fn comparison(record: &Record) -> Comparison {
     let case = |index: usize| {
@@ -211,10 +211,10 @@ fn count(record: &Record, case: usize, variant: usize) -> RunCounts {
     counts
 }
 
-/// Up to so many variants are all named in the sentence; of more, the best and the worst.
+/// Up to this many variants are all named in the sentence; of more, the best and the worst.
 const NAMED_MAX: usize = 3;
 
-/// What was seen, whatever it was.
+/// The finding, in a sentence.
 fn sentence(metrics: &[MetricComparison], runs: &[RunCounts], exact: bool) -> String {
     let done: usize = runs.iter().map(|r| r.done).sum();
     let not_done: usize = runs.iter().map(|r| r.failed + r.skipped).sum();
@@ -223,14 +223,14 @@ fn sentence(metrics: &[MetricComparison], runs: &[RunCounts], exact: bool) -> St
     };
     if done == 0 {
         return match not_done {
-            0 => "No run was made.".to_string(),
-            n => format!("Nothing was measured: none of {n} runs came to its end."),
+            0 => "There are no runs.".to_string(),
+            n => format!("Nothing was measured: none of {n} runs completed."),
         };
     }
     if runs.len() == 1 {
         return format!("Only {} was run, so there is nothing to compare.", base.variant);
     }
-    // Where neither way is good there is a number and nothing to say; it is in the table.
+    // Where neither direction is better there is only a number; it is in the table.
     let judged = metrics.iter().filter(|m| m.better != Better::Neither);
     let mut clauses: Vec<String> = judged.filter_map(clause).collect();
     if clauses.is_empty() {
@@ -280,7 +280,7 @@ fn clause(metric: &MetricComparison) -> Option<String> {
         let all: Vec<String> = compared.iter().map(said).collect();
         return Some(format!("{} {}", metric.label, all.join(", ")));
     }
-    // Ordered from the best; where neither way is good, from the largest.
+    // Ordered from the best; where neither direction is better, from the largest.
     compared.sort_by(|(a, _), (b, _)| b.median.unwrap_or(f64::NAN).total_cmp(&a.median.unwrap_or(f64::NAN)));
     if metric.better == Better::Lower {
         compared.reverse();
@@ -330,7 +330,7 @@ mod tests {
         assert_eq!(cell.against_first.as_ref().unwrap().verdict, Some(Verdict::TooFew));
         let sentence = &seen.cases[0].sentence;
         assert!(
-            sentence.ends_with("(3 rounds are too few to tell, 6 can)."),
+            sentence.ends_with("(3 rounds are too few for a verdict; 6 are needed)."),
             "{sentence}"
         );
     }
@@ -359,7 +359,7 @@ mod tests {
     fn no_runs_one_variant_and_no_variant_each_have_their_sentence() {
         let mut record = synthetic::record(&Options::default());
         record.runs.clear();
-        assert_eq!(comparison(&record).cases[0].sentence, "No run was made.");
+        assert_eq!(comparison(&record).cases[0].sentence, "There are no runs.");
         record.variants.clear();
         assert_eq!(comparison(&record).cases[0].sentence, "There is no variant.");
         let one = synthetic::record(&Options {

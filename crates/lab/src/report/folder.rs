@@ -1,5 +1,5 @@
-//! Results on disk: a folder for each experiment with `result.json` and `report.html`. A file is either there as a whole
-//! or as it was before: it is written beside its place and then renamed.
+//! Results on disk: a folder for each experiment with `result.json` and `report.html`. Files are replaced
+//! atomically: written beside their place and renamed.
 
 use std::fs;
 use std::io::{self, Write};
@@ -18,17 +18,20 @@ use crate::result::{Record, SCHEMA};
 /// The record of an experiment.
 pub const RESULT: &str = "result.json";
 
+/// Its tables in Markdown, beside what was published (`mega sim NAME`).
+pub const TABLE: &str = "table.md";
+
 /// The page drawn from it.
 pub const REPORT: &str = "report.html";
 
-/// What can go wrong with results on disk.
+/// Why results cannot be kept or read.
 #[derive(Debug, Error)]
 pub enum FolderError {
     /// The name would leave the folder.
     #[error("{0:?} cannot be the name of a results folder")]
     Name(String),
     /// The file system has no room.
-    #[error("no space left for {}; what was written before is still whole", path.display())]
+    #[error("no space left for {}; earlier files are intact", path.display())]
     Full {
         /// What was being written.
         path: PathBuf,
@@ -57,15 +60,15 @@ pub enum FolderError {
         /// What is wrong with it.
         source: serde_json::Error,
     },
-    /// It comes from another version.
-    #[error("{}: schema {found}, and this mega reads schema {SCHEMA}", path.display())]
+    /// It has another schema.
+    #[error("{}: schema {found}; this mega reads schema {SCHEMA}", path.display())]
     Schema {
         /// The file.
         path: PathBuf,
         /// The schema in it.
         found: u64,
     },
-    /// It does not hold together.
+    /// It is inconsistent.
     #[error("{}: {source}", path.display())]
     Check {
         /// The file.
@@ -75,7 +78,7 @@ pub enum FolderError {
     },
 }
 
-/// Where one experiment keeps its results.
+/// The results folder of an experiment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Folder {
     path: PathBuf,
@@ -109,7 +112,7 @@ impl Folder {
         }
     }
 
-    /// The results in a folder that is there, under whatever name.
+    /// An existing folder of any name.
     #[must_use]
     pub fn at(path: &Path) -> Self {
         Self {
@@ -123,11 +126,11 @@ impl Folder {
         &self.path
     }
 
-    /// Writes `result.json`. Call it after each run: an experiment that ends early leaves what it has. Figures that are not
-    /// finite are left out, as the format wants it.
+    /// Writes `result.json`. Call it after each run: an experiment that ends early leaves what it has. Non-finite figures
+    /// are omitted, as the format requires.
     ///
     /// # Errors
-    /// When the record does not hold together or cannot be written; the earlier file is then still there.
+    /// When the record is inconsistent or cannot be written; the earlier file is then still there.
     pub fn save(&self, record: &Record) -> Result<(), FolderError> {
         let path = self.path.join(RESULT);
         let mut record = record.clone();
@@ -155,6 +158,14 @@ impl Folder {
         write_whole(&path, html::page(record).as_bytes())?;
         Ok(path)
     }
+
+    /// Writes `table.md`.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn save_table(&self, markdown: &str) -> Result<(), FolderError> {
+        write_whole(&self.path.join(TABLE), markdown.as_bytes())
+    }
 }
 
 /// The newest folder of a name below this one: each ends with the time at which its run began.
@@ -174,7 +185,7 @@ pub fn newest(parent: &Path, name: &str) -> std::io::Result<Option<PathBuf>> {
 /// Reads a record: `path` is a results folder or a file like its `result.json`.
 ///
 /// # Errors
-/// When it cannot be read, is from another version, or does not hold together.
+/// When it cannot be read, has another schema, or is inconsistent.
 pub fn read(path: &Path) -> Result<Record, FolderError> {
     let path = if path.is_dir() {
         path.join(RESULT)
@@ -208,10 +219,10 @@ pub fn read(path: &Path) -> Result<Record, FolderError> {
     }
 }
 
-/// Puts `bytes` at `path`, all of them or none.
+/// Writes `bytes` to `path` atomically.
 ///
 /// # Errors
-/// When it cannot be written; what was there before is then still there.
+/// When it cannot be written; an earlier file then stays.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), FolderError> {
     let write = || -> io::Result<()> {
         let folder = path.parent().unwrap_or(Path::new("."));
@@ -225,7 +236,7 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), FolderError> {
     write().map_err(|e| cannot_write(path, e))
 }
 
-/// A temporary file is its owner's alone; results made with sudo are for everybody to read.
+/// Temporary files are private; results written with sudo should be readable by all.
 pub(crate) fn readable_by_all(file: &fs::File) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     file.set_permissions(fs::Permissions::from_mode(0o644))
@@ -323,7 +334,7 @@ mod tests {
         broken.runs[0].case = 99;
         let error = folder.save(&broken).unwrap_err();
         assert!(
-            error.to_string().contains("runs[0].case: is 99, and there are 2"),
+            error.to_string().contains("runs[0].case: is 99, but there are 2"),
             "{error}"
         );
         assert_eq!(fs::read(folder.path().join(RESULT)).unwrap(), before);
@@ -338,10 +349,7 @@ mod tests {
             .write_all(b"x")
             .unwrap_err();
         let text = cannot_write(Path::new("/results/result.json"), full).to_string();
-        assert_eq!(
-            text,
-            "no space left for /results/result.json; what was written before is still whole"
-        );
+        assert_eq!(text, "no space left for /results/result.json; earlier files are intact");
     }
 
     #[test]
@@ -355,12 +363,12 @@ mod tests {
         assert!(read(&path).unwrap_err().to_string().starts_with("cannot read /"));
         assert!(error_of("{\"schema\": 1,\n oops}").contains("result.json: key must be a string at line 2 column 2"));
         assert!(error_of("{\"kind\": \"bench\"}").contains("missing field `schema`"));
-        assert!(error_of("{\"schema\": 7}").ends_with("result.json: schema 7, and this mega reads schema 1"));
+        assert!(error_of("{\"schema\": 7}").ends_with("result.json: schema 7; this mega reads schema 1"));
         let mut json = serde_json::to_value(synthetic::record(&Options::default())).unwrap();
         json["surprise"] = 1.into();
         assert!(error_of(&json.to_string()).contains("unknown field `surprise`"));
         json.as_object_mut().unwrap().remove("surprise");
         json["runs"][2]["variant"] = 77.into();
-        assert!(error_of(&json.to_string()).contains("result.json: runs[2].variant: is 77, and there are 4"));
+        assert!(error_of(&json.to_string()).contains("result.json: runs[2].variant: is 77, but there are 4"));
     }
 }

@@ -1,15 +1,14 @@
-//! What an experiment found, for people and for machines.
+//! What an experiment found, human- and machine-readable.
 //!
 //! ```text
 //!   Record ──► comparison    medians, intervals, ratios to the first variant, verdicts; the JSON of `--json`
 //!     │            ├── terminal    tables in eighty columns
-//!     │            └── html        one page that needs nothing else, with plot/ (SVG)
+//!     │            └── html        one self-contained page, with plot/ (SVG)
 //!     ├──► compare       two records of one experiment side by side
 //!     └──► folder        kept on disk, and read back with check
 //! ```
 //!
-//! Everything here comes from a [`crate::result::Record`] and from nothing else, so that a result folder says what it said
-//! on the day it was measured.
+//! Everything is drawn from a [`crate::result::Record`] alone, so a results folder stays reproducible.
 
 pub mod check;
 pub mod compare;

@@ -1,4 +1,4 @@
-//! Values for people: three digits and a unit that suits them.
+//! Human-readable values: three digits and a fitting unit.
 
 use crate::result::Unit;
 
@@ -48,7 +48,7 @@ impl Scale {
         value / self.factor
     }
 
-    /// `value` with three digits and no unit. What would be all zeros here is shown in its own unit instead.
+    /// `value` with three digits and no unit. A value that would round to zero keeps its own unit instead.
     #[must_use]
     pub fn number(&self, value: f64) -> String {
         let scaled = self.of_base(value);
@@ -59,7 +59,7 @@ impl Scale {
     }
 }
 
-/// `value` in the unit that suits it: `1.23 M/s`, `950 us`, `6.15 GB`, `12.5 %`.
+/// `value` in a fitting unit: `1.23 M/s`, `950 us`, `6.15 GB`, `12.5 %`.
 #[must_use]
 pub fn value_text(unit: Unit, value: f64) -> String {
     let scale = Scale::of(unit, value);
@@ -77,7 +77,7 @@ pub fn ratio_text(ratio: f64) -> String {
     value_text(Unit::Ratio, ratio)
 }
 
-/// Three digits that count: `1234`, `123`, `12.3`, `1.23`, `0.123`.
+/// Three significant digits: `1234`, `123`, `12.3`, `1.23`, `0.123`.
 #[must_use]
 pub fn digits(value: f64) -> String {
     let size = value.abs();

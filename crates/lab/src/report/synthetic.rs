@@ -241,7 +241,7 @@ fn trouble(runs: &mut [Run]) {
             .find(|r| r.case == 0 && r.variant == variant && r.round == round);
         found.map(change).expect("a run of the first case");
     };
-    let doubt = "the hypervisor kept 12 % of the processor";
+    let doubt = "the hypervisor stole 12 % of the processor";
     of(1, 0, &|run| run.noise.doubtful = vec![doubt.into()]);
     of(1, 1, &|run| {
         run.outcome = Outcome::Failed("the store found a <wrong> word at 0x7f00".into());

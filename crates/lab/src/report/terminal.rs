@@ -1,4 +1,4 @@
-//! A record on the terminal: a table for each case, a sentence, and what went wrong, in eighty columns.
+//! A record on the terminal: a table per case, a sentence, and failed runs, in eighty columns.
 
 use std::collections::BTreeMap;
 
@@ -8,12 +8,12 @@ use super::comparison::{comparison, Cell, MetricComparison};
 use super::scale::{digits, duration_text, Scale};
 use crate::result::{Better, Outcome, Record, Run};
 use crate::stats::Interval;
-use crate::text::wrapped;
+use mega_cli::text::wrapped;
 
 /// Columns of the terminal.
 const WIDTH: u16 = 80;
 
-/// A variant's name is no longer in a table.
+/// Maximum width of a variant's name in a table.
 const NAME_MAX: usize = 20;
 
 /// `record` as text, with a line break at its end.
@@ -28,7 +28,7 @@ pub fn text(record: &Record) -> String {
         line(&mut out, "", &about.question);
     }
     if let Some(source) = &about.source {
-        line(&mut out, "", &format!("After {source}."));
+        line(&mut out, "", &format!("Reproduces {source}."));
     }
     for (index, case) in seen.cases.iter().enumerate() {
         out.push('\n');
@@ -51,7 +51,7 @@ pub fn text(record: &Record) -> String {
         line(
             &mut out,
             "",
-            &format!("Ended early: {why}. What is here was measured until then."),
+            &format!("Ended early: {why}. The figures are from the runs until then."),
         );
     }
     out.push('\n');
@@ -95,8 +95,8 @@ fn table(metric: &MetricComparison) -> String {
     table.set_content_arrangement(ContentArrangement::Dynamic);
     table.set_width(WIDTH);
     let good = match metric.better {
-        Better::Higher => "more is better",
-        Better::Lower => "less is better",
+        Better::Higher => "higher is better",
+        Better::Lower => "lower is better",
         Better::Neither => "",
     };
     let median = match scale.name() {
@@ -147,7 +147,7 @@ fn range(interval: Interval, number: impl Fn(f64) -> String) -> String {
     format!("{}-{}", number(interval.low), number(interval.high))
 }
 
-/// What went wrong in a case: `failed` and why, by variant, with the rounds.
+/// Failed, skipped and doubtful runs of a case, by variant, with the rounds.
 pub(super) fn troubles(record: &Record, case: usize) -> Vec<(String, String)> {
     let mut found: BTreeMap<(u8, usize, String), Vec<usize>> = BTreeMap::new();
     for run in record.runs.iter().filter(|run| run.case == case) {
@@ -171,7 +171,7 @@ fn trouble(run: &Run) -> Vec<(u8, String)> {
     }
 }
 
-/// `round 1`, `rounds 1, 2, 5`: people count from one.
+/// `round 1`, `rounds 1, 2, 5`, counted from one.
 fn rounds_text(rounds: &[usize]) -> String {
     let numbers: Vec<String> = rounds.iter().map(|r| (r + 1).to_string()).collect();
     let word = if rounds.len() == 1 { "round" } else { "rounds" };
@@ -193,7 +193,7 @@ fn foot(record: &Record) -> String {
         );
     }
     format!(
-        "{} runs in {rounds}, {}, seed {}. Median and its 95 % interval; ratios are taken round by round to {}.",
+        "{} runs in {rounds}, {}, seed {}. Medians with 95 % intervals; ratios to {}, round by round.",
         record.runs.len(),
         duration_text(settings.seconds),
         settings.seed,
@@ -231,7 +231,7 @@ mod tests {
             row("linux-thp").contains("1.3") && row("linux-thp").ends_with("better"),
             "{text}"
         );
-        assert!(row("resident memory").contains("GB") && row("resident memory").ends_with("less is better"));
+        assert!(row("resident memory").contains("GB") && row("resident memory").ends_with("lower is better"));
         assert!(!text.contains("too few"), "{text}");
     }
 
@@ -263,7 +263,7 @@ mod tests {
             .count();
         assert_eq!(marked, 4, "every metric of the doubtful run: {text}");
         assert!(
-            text.contains("* doubtful: linux-thp, round 1: the hypervisor kept 12 %"),
+            text.contains("* doubtful: linux-thp, round 1: the hypervisor stole 12 %"),
             "{text}"
         );
         assert!(
@@ -280,7 +280,13 @@ mod tests {
     fn three_rounds_say_that_they_are_too_few() {
         let text = text(&synthetic::record(&Options::default()));
         fits(&text);
-        assert!(text.contains("3 rounds are too few to tell, 6 can"), "{text}");
+        let words: Vec<&str> = text.split_whitespace().collect();
+        assert!(
+            words
+                .join(" ")
+                .contains("3 rounds are too few for a verdict; 6 are needed"),
+            "{text}"
+        );
         assert!(
             text.lines()
                 .any(|l| l.starts_with("linux-thp") && l.ends_with("too few rounds")),
@@ -295,7 +301,7 @@ mod tests {
         none.ended_early = Some("interrupted\u{1b}[2J".into());
         let shown = text(&none);
         assert!(
-            shown.contains("No run was made.") && shown.contains("Ended early: interrupted"),
+            shown.contains("There are no runs.") && shown.contains("Ended early: interrupted"),
             "{shown}"
         );
         assert!(!shown.contains('\u{1b}'), "no control characters get through");

@@ -1,20 +1,20 @@
-//! What listens to a program while it runs: attaches the manager, samples memory, marks phases.
+//! Watches a program while it runs: attaches the manager, samples memory, marks phases.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
 
 use super::{Options, Progress};
-use crate::condition::Kept;
 use crate::measure::faults::Watched;
 use crate::measure::manager::Manager;
 use crate::measure::sampler::{Memory, Sampler};
+use crate::prepare::condition::Kept;
 use crate::program::{ProgramError, Watch};
 
-/// Listens to one run.
+/// Watches one run.
 pub(super) struct Watcher<'a> {
     pub options: &'a Options,
-    /// None where nobody manages.
+    /// None in variants without a manager.
     pub manager_options: Option<Vec<String>>,
     pub scratch: &'a Path,
     pub kept: &'a Kept,

@@ -1,4 +1,4 @@
-//! Figures that papers have and the lab's live runs do not: computed from an outcome.
+//! Figures of papers that the lab's live runs do not have, computed from an outcome.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,13 @@ use mega_sim::scenario::{Outcome as SimOutcome, Sample};
 use mega_sim::unit::{BLOCK_ORDER, MAX_ORDER};
 use mega_sim::workload::Phase;
 
-use super::experiment::SPEEDUP;
+use crate::measure::speedup;
 use crate::result::{Better, Metric, Run, Unit};
 
 /// The rounds of MEGA's Table 5.
 const ROUNDS: f64 = 50.0;
 
-/// MEGA's Figure 1: sizes after which contiguous memory is looked at, as the program calls them, and the metric.
+/// MEGA's Figure 1: sizes after which contiguous memory is measured, as the program names them, and the metric.
 const SIZES: &[(&str, &str)] = &[
     ("8K", "contiguous_8k_bytes"),
     ("128K", "contiguous_128k_bytes"),
@@ -39,7 +39,7 @@ pub(super) fn metrics() -> Vec<Metric> {
     let count = |name: &str, label: &str, better| Metric::new(name, label, Unit::Count, better);
     let bytes = |name: &str, label: &str, better| Metric::new(name, label, Unit::Bytes, better);
     let mut all = vec![
-        Metric::new(SPEEDUP, "speed-up", Unit::Ratio, Better::Higher),
+        speedup::metric(),
         bytes("taken_bytes", "memory taken from the machine", Better::Lower),
         count("free_blocks_before", "free 2 MB blocks before", Better::Neither),
         count("free_2m_runs", "free runs of 2 MB", Better::Neither),
@@ -80,7 +80,7 @@ pub(super) fn metrics() -> Vec<Metric> {
     all
 }
 
-/// What can be computed from this outcome. `run` has the lab's figures of it.
+/// The figures of this outcome. `run` has the lab's.
 pub(super) fn values(outcome: &SimOutcome, run: &Run) -> Vec<(&'static str, f64)> {
     let mut values = Vec::new();
     memory(outcome, &mut values);
@@ -135,7 +135,7 @@ fn memory(outcome: &SimOutcome, values: &mut Vec<(&'static str, f64)>) {
     let contiguous = |sample: &Sample| (sample.free_blocks * HUGE_PAGE_BYTES) as f64;
     values.push(("contiguous_before_bytes", contiguous(first)));
     for (size, metric) in SIZES {
-        // The rest that follows what was freed: whatever compacts in the background has had its time at its end.
+        // The pause after freeing: background compaction has finished by its end.
         let freed = format!("{size} freed");
         let phases = &sizes.results.phases;
         let at = phases.iter().position(|phase| phase.name == freed);
@@ -194,7 +194,7 @@ fn as_map(counters: &Counters) -> BTreeMap<String, u64> {
     serde_json::from_value(value).unwrap_or_default()
 }
 
-/// What was counted since an earlier look.
+/// Growth since an earlier reading.
 pub(super) fn grown(now: &Counters, before: &Counters) -> Counters {
     let before = as_map(before);
     let grown: BTreeMap<String, u64> = as_map(now)
@@ -204,7 +204,7 @@ pub(super) fn grown(now: &Counters, before: &Counters) -> Counters {
             (name, value.saturating_sub(earlier))
         })
         .collect();
-    // The same names: it reads back.
+    // The same names, so it parses back.
     let value = serde_json::to_value(grown).unwrap_or_default();
     serde_json::from_value(value).unwrap_or_default()
 }

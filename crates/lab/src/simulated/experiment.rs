@@ -6,41 +6,42 @@ use std::sync::Mutex;
 use mega_sim::scenario::{Outcome as SimOutcome, Scenario, ScenarioError, Silent, System};
 
 use super::{derived, figures};
+use crate::measure::speedup;
 use crate::result::{About, Metric, Published, Record, Run};
 use crate::stats::median;
 
 /// One experiment.
 #[derive(Debug, Clone, Copy)]
 pub struct Experiment {
-    /// Its name on the command line; where there is a live one of this name it is the same table.
+    /// Its name on the command line; a live experiment of this name is of the same table.
     pub name: &'static str,
     /// The paper, in a word.
     pub paper: &'static str,
-    /// A line.
+    /// A one-line title.
     pub title: &'static str,
     /// Paper and table or figure.
     pub source: &'static str,
     /// The question that it answers.
     pub question: &'static str,
-    /// What is different from the paper.
+    /// What differs from the paper.
     pub differs: &'static str,
     /// Published facts that the model cannot know, and why.
     pub cannot_know: &'static [(&'static str, &'static str)],
-    /// Comparisons that come out otherwise than published, and why.
+    /// Comparisons that differ from the published ones, and why.
     pub misses: &'static [Miss],
     /// Comparisons that are published without numbers.
     pub words: &'static [Words],
-    /// Comparisons that hang on what the model cannot know, whichever way they come out, and on what.
+    /// Comparisons that depend on what the model cannot know, whether reproduced or not, and on what.
     pub unknown: &'static [Miss],
     pub(super) setup: fn(f64) -> Setup,
 }
 
-/// Some comparisons of an experiment, and something about them: why they come out otherwise than published.
+/// A pattern of comparisons and the reason why they differ from the published ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Miss {
     /// The case; empty: any.
     pub case: &'static str,
-    /// The metric; a star at its end stands for any end.
+    /// The metric; a trailing star matches any suffix.
     pub metric: &'static str,
     /// One system, by the paper's name; empty: any.
     pub a: &'static str,
@@ -51,7 +52,7 @@ pub struct Miss {
 }
 
 impl Miss {
-    /// It is about this comparison.
+    /// Whether it matches this comparison.
     #[must_use]
     pub fn fits(&self, case: &str, metric: &str, a: &str, b: &str) -> bool {
         let metrics = match self.metric.strip_suffix('*') {
@@ -64,18 +65,18 @@ impl Miss {
     }
 }
 
-/// A comparison that is published without numbers: one system has more of something than another.
+/// A comparison published without numbers: one system has more of something than another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Words {
     /// The case.
     pub case: &'static str,
     /// The metric.
     pub metric: &'static str,
-    /// Who has more, by the paper's name.
+    /// The system with more, by the paper's name.
     pub more: &'static str,
-    /// Who has less.
+    /// The system with less.
     pub less: &'static str,
-    /// Where it stands.
+    /// Where it is published.
     pub place: &'static str,
 }
 
@@ -88,16 +89,16 @@ pub struct Case {
     pub program: String,
     /// The state of memory, in words.
     pub condition: String,
-    /// Everything else. Its system is replaced, unless the case has one of its own.
+    /// Everything else. Its system is replaced unless the case has its own.
     pub scenario: Scenario,
-    /// The system that it runs under, whatever the experiment's are.
+    /// Its own system, instead of the experiment's.
     pub system: Option<String>,
-    /// So many of the last programs only prepare the machine or keep it busy: their figures do not count.
+    /// Number of trailing programs that only prepare or load the machine: their figures do not count.
     pub beside: usize,
 }
 
 impl Case {
-    /// A scenario all of whose programs count.
+    /// A scenario in which all programs count.
     #[must_use]
     pub fn new(name: &str, program: impl Into<String>, condition: &str, scenario: Scenario) -> Self {
         Self {
@@ -110,7 +111,7 @@ impl Case {
         }
     }
 
-    /// The same with so many programs at the end that do not count.
+    /// The same with this many trailing programs that do not count.
     #[must_use]
     pub fn beside(self, beside: usize) -> Self {
         Self { beside, ..self }
@@ -128,24 +129,24 @@ pub struct SystemOf {
     pub text: &'static str,
 }
 
-/// What an experiment is made of at one scale.
+/// An experiment at one scale.
 #[derive(Debug, Clone)]
 pub struct Setup {
     /// What runs.
     pub cases: Vec<Case>,
-    /// Under which systems; the first is what the others are compared with.
+    /// The systems; the first is the baseline.
     pub systems: Vec<SystemOf>,
     /// The metrics that are shown first.
     pub main: Vec<&'static str>,
-    /// What the paper found, by the names here.
+    /// What the paper found, by our names.
     pub published: Vec<Published>,
-    /// Where the paper has ratios: the metric that they are of, and the system that has 1.
+    /// If the paper has ratios: their metric, and the system with 1.
     pub speedup_of: Option<(&'static str, &'static str)>,
     /// The paper's size and this one, in words.
     pub size: String,
 }
 
-/// What goes on, for whoever shows it.
+/// Progress of an experiment.
 #[derive(Debug)]
 pub enum Progress<'a> {
     /// A run begins: its number from 0, of so many.
@@ -168,9 +169,6 @@ pub enum Progress<'a> {
     },
 }
 
-/// The name of the ratios of [`Setup::speedup_of`].
-pub(super) const SPEEDUP: &str = "speedup";
-
 impl Experiment {
     /// Its cases and systems at a scale; 1 is the paper's size.
     #[must_use]
@@ -178,10 +176,10 @@ impl Experiment {
         (self.setup)(scale)
     }
 
-    /// Runs every case under every system once, on so many threads. The same scale and seed give the same record on any number of them.
+    /// Runs every case under every system once, on this many threads. The same scale and seed give the same record on any number of threads.
     ///
     /// # Panics
-    /// When a run panics: a fault of the simulator.
+    /// When a run panics: a bug in the simulator.
     #[must_use]
     pub fn run(&self, scale: f64, seed: u64, threads: usize, tell: &(dyn Fn(&Progress<'_>) + Sync)) -> Record {
         let setup = self.setup(scale);
@@ -263,7 +261,7 @@ impl Experiment {
     }
 }
 
-/// One run. What cannot be run is a failed run that says why.
+/// One run. What cannot be run is a failed run with the reason.
 fn run_once(setup: &Setup, case: usize, system: usize, seed: u64) -> Run {
     let plan = &setup.cases[case];
     let text = plan.system.as_deref().unwrap_or(setup.systems[system].text);
@@ -310,7 +308,7 @@ fn measured(mut outcome: SimOutcome, beside: usize) -> SimOutcome {
     outcome
 }
 
-/// Adds each run's metric against that of the first system in the same case, as a speed-up: times are turned over.
+/// Adds each run's speed-up over the first system in the same case; times are inverted.
 fn add_speedups(record: &mut Record, metric: &str, first: &str) {
     let Some(base) = record.variants.iter().position(|variant| variant.name == first) else {
         return;
@@ -330,12 +328,12 @@ fn add_speedups(record: &mut Record, metric: &str, first: &str) {
             } else {
                 value / base
             };
-            run.values.insert(SPEEDUP.to_string(), ratio);
+            run.values.insert(speedup::NAME.to_string(), ratio);
         }
     }
 }
 
-/// Adds the metrics that the lab's runs do not have and this record does, and orders all of them.
+/// Adds the metrics that this record has beyond the lab's, and orders all of them.
 fn add_metrics(record: &mut Record, main: &[&str]) {
     let there = |record: &Record, name: &str| record.runs.iter().any(|run| run.values.contains_key(name));
     let new: Vec<Metric> = derived::metrics()

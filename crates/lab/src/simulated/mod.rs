@@ -1,37 +1,31 @@
-//! Simulated runs in the words of the lab: the papers' experiments, sweeps, and how far the simulator is from the live machine.
+//! Simulated runs as the lab's results.
+//!
+//! ```text
+//!   papers/       the papers' tables and figures: cases, systems, published figures
+//!   experiment    one of them, run
+//!   figures/      an outcome as a run of the lab's record
+//!   derived       figures that papers have and live runs do not
+//!   tables        published beside simulated, in Markdown
+//!   orderings     which published comparisons come out the same
+//!   sweep/        every combination of lists
+//!   accuracy/     the same workloads live and simulated
+//!   parallel      independent runs on several threads
+//! ```
 
+pub mod accuracy;
 mod derived;
 mod experiment;
 pub mod figures;
-mod ingens;
-pub mod live;
-mod lrbhps;
-mod machines;
-mod mega;
 pub mod orderings;
-mod stand_ins;
-mod study;
+mod papers;
+pub mod parallel;
 pub mod sweep;
 mod tables;
 
 pub use experiment::{Case, Experiment, Miss, Progress, Setup, SystemOf, Words};
 pub use orderings::{count, Orderings};
+pub use papers::{all, find};
 pub use tables::side_by_side;
-
-/// All experiments, in the order in which they are listed.
-pub fn all() -> impl Iterator<Item = &'static Experiment> {
-    mega::LIST
-        .iter()
-        .chain(lrbhps::LIST)
-        .chain(ingens::LIST)
-        .chain(study::LIST)
-}
-
-/// The experiment of this name.
-#[must_use]
-pub fn find(name: &str) -> Option<&'static Experiment> {
-    all().find(|experiment| experiment.name == name)
-}
 
 #[cfg(test)]
 mod tests;

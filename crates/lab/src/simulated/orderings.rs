@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
-use super::find;
+use super::papers::find;
 use crate::report::scale::{ratio_text, value_text};
 use crate::result::{Published, Record, Unit};
 use crate::stats::median;
@@ -63,14 +63,14 @@ pub struct Orderings {
 
 /// How many of how many.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Share {
+pub struct Reproduced {
     /// Reproduced.
     pub reproduced: usize,
     /// Of so many.
     pub of: usize,
 }
 
-impl Share {
+impl Reproduced {
     /// In percent; all of none.
     #[must_use]
     pub fn percent(&self) -> f64 {
@@ -221,11 +221,11 @@ pub struct Counts {
     /// The paper, in a word.
     pub paper: String,
     /// Better or worse.
-    pub orders: Share,
+    pub orders: Reproduced,
     /// Of those, the ones that hang on nothing that the model cannot know.
-    pub known: Share,
+    pub known: Reproduced,
     /// Alike.
-    pub ties: Share,
+    pub ties: Reproduced,
 }
 
 impl Counts {
@@ -284,7 +284,7 @@ impl Orderings {
         let mut text = String::from(
             "| paper | better or worse | without what the model cannot know | alike |\n| --- | ---: | ---: | ---: |\n",
         );
-        let share = |share: Share| format!("{} of {} ({:.0} %)", share.reproduced, share.of, share.percent());
+        let share = |share: Reproduced| format!("{} of {} ({:.0} %)", share.reproduced, share.of, share.percent());
         let mut all = self.by_paper();
         all.push(self.of(&["MEGA", "LRBHPS"]));
         for counts in all.iter().filter(|counts| counts.orders.of + counts.ties.of > 0) {
@@ -376,7 +376,7 @@ mod tests {
                 one("LRBHPS", false, false, true),
             ],
         };
-        let share = |reproduced, of| Share { reproduced, of };
+        let share = |reproduced, of| Reproduced { reproduced, of };
         let papers = all.by_paper();
         assert_eq!(
             (papers[0].orders, papers[0].known, papers[0].ties),

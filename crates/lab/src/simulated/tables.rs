@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::find;
+use super::papers::find;
 use crate::report::scale::{ratio_text, value_text};
 use crate::result::{Outcome, Published, Record, Unit};
 use crate::stats::median;

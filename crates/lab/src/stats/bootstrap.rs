@@ -10,10 +10,10 @@ use super::quantile;
 /// Samples drawn.
 const RESAMPLES: usize = 10_000;
 
-/// Up to so many values every possible sample is taken (6^6 = 46,656), and nothing is drawn.
+/// Up to this many values every possible sample is used (6^6 = 46,656) instead of random ones.
 const ENUMERATED_MAX: usize = 6;
 
-/// The same values always give the same interval.
+/// A fixed seed: the same values always give the same interval.
 const SEED: u64 = 0x6d65_6761;
 
 /// A 95 % confidence interval.
@@ -25,8 +25,7 @@ pub struct Interval {
     pub high: f64,
 }
 
-/// The 95 % interval of the median of `values`. `None` for fewer than two, which say nothing about spread, and when one is
-/// not a finite number.
+/// The 95 % interval of the median of `values`. `None` for fewer than two, and when one is not a finite number.
 #[must_use]
 pub fn interval_of_median(values: &[f64]) -> Option<Interval> {
     if values.len() < 2 || !values.iter().all(|v| v.is_finite()) {
@@ -82,7 +81,7 @@ fn drawn_samples(values: &[f64]) -> Vec<f64> {
     (0..RESAMPLES)
         .map(|_| {
             for index in &mut indices {
-                // A multiply instead of a remainder: no bias worth the name at these sizes.
+                // A multiplication instead of a remainder: negligible bias at these sizes.
                 *index = ((u128::from(random.next_u64()) * values.len() as u128) >> 64) as usize;
             }
             median_at(values, &mut indices)

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   bootstrap      how far a median could be off: its 95 % interval
-//!   signed_rank    could this come of chance: Wilcoxon's signed-rank test, exact
+//!   signed_rank    could this be chance: Wilcoxon's signed-rank test, exact
 //!   paired         both for the ratios of two variants, and the verdict in a word
 //! ```
 
@@ -69,9 +69,8 @@ pub fn median(values: &[f64]) -> Option<f64> {
     spread(values).map(|s| s.median)
 }
 
-/// The order in which to run so many variants in a round (from 0): A B C, then B C A, then C A B. Whoever runs first finds the machine as the
-/// case before left it, and memory that the host may have taken back; after as many rounds as there are variants each has been in each place
-/// once.
+/// The order of variants in a round (from 0): A B C, then B C A, then C A B. The first finds the machine as the previous case left it, with
+/// memory that the host may have reclaimed; after as many rounds as variants each has been in each place once.
 pub fn turned(variants: usize, round: usize) -> impl Iterator<Item = usize> {
     (0..variants).map(move |place| (place + round) % variants)
 }

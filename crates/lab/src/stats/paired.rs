@@ -1,17 +1,17 @@
-//! One variant against another, round by round: the ratio, how far it could be off, and whether chance can have done it.
+//! One variant against another, round by round: the ratio, its interval, and whether it can be chance.
 
 use serde::Serialize;
 
 use super::{interval_of_median, median, signed_rank, Interval};
 use crate::result::Better;
 
-/// A difference is believed when chance alone would do as much in fewer than this share of experiments.
+/// A difference is significant when chance alone would produce it in fewer than this share of experiments.
 pub const SIGNIFICANT: f64 = 0.05;
 
 /// With fewer rounds the signed-rank test cannot come out below [`SIGNIFICANT`], whatever was measured: 2 / 2^5 is 0.0625.
 pub const ROUNDS_TO_TELL: usize = 6;
 
-/// A comparison in a word.
+/// A verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -19,7 +19,7 @@ pub enum Verdict {
     Better,
     /// Worse, and not by chance.
     Worse,
-    /// Nothing that chance would not do.
+    /// Not distinguishable from chance.
     NoDifference,
     /// Fewer than [`ROUNDS_TO_TELL`] rounds.
     TooFew,
@@ -41,7 +41,7 @@ pub struct Paired {
     pub larger: bool,
 }
 
-/// Compares `variant` with `base`: values with their rounds, ascending by round. What is not a finite number is left out.
+/// Compares `variant` with `base`: values with their rounds, ascending by round. Non-finite values are skipped.
 #[must_use]
 pub fn paired(base: &[(usize, f64)], variant: &[(usize, f64)]) -> Paired {
     let pairs: Vec<(f64, f64)> = base
@@ -72,7 +72,7 @@ pub fn paired(base: &[(usize, f64)], variant: &[(usize, f64)]) -> Paired {
 }
 
 impl Paired {
-    /// The comparison in a word; `None` without a round, and when neither way is good.
+    /// The verdict; `None` without a round, and when neither direction is better.
     #[must_use]
     pub fn verdict(&self, better: Better) -> Option<Verdict> {
         let p = self.p?;

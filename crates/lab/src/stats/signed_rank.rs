@@ -1,7 +1,7 @@
-//! Wilcoxon's signed-rank test: are paired differences centred on zero? It asks nothing of their distribution but
-//! symmetry, and one wild round cannot decide it.
+//! Wilcoxon's signed-rank test: are paired differences centred on zero? It assumes only a symmetric
+//! distribution, and a single outlier cannot decide it.
 
-/// Up to so many differences the distribution of the rank sum is counted out; beyond, the normal one stands in.
+/// Up to this many differences the distribution of the rank sum is exact; beyond, the normal approximation is used.
 const EXACT_MAX: usize = 25;
 
 /// What the test found.

@@ -1,13 +1,13 @@
 //! A program's memory on chosen page sizes during a run: the pools of libmemomania.
 //!
 //! ```text
-//!   mosaic:2M   mosaic:1G   mosaic:2M:thp            all memory that malloc gives, and mappings (of these 2 MB at most)
+//!   mosaic:2M   mosaic:1G   mosaic:2M:thp            the whole heap, and mappings (on 2 MB at most)
 //!   mosaic:heap=1G@0+2G/2M:anon=4K                   a layout for each pool, as `mega mosaic` reads it, with / for its commas
 //!   mosaic:2M:share=25%                              the first quarter of what the program needs
-//!   mosaic:1G:fallback=smaller:reserve-1G=6G         what happens when pages are short; how many are set aside
+//!   mosaic:1G:fallback=smaller:reserve-1G=6G         what happens when pages are short; how many are reserved
 //! ```
 //!
-//! 1 GB pages for mappings have to be asked for (`anon=1G`): one guard page in such a page and all of it is base pages.
+//! 1 GB pages for mappings must be requested (`anon=1G`): a single guard page turns all of such a page into base pages.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -19,27 +19,27 @@ use memomania_layout::page::Kind;
 use memomania_layout::settings::{Fallback, PoolSettings, Settings, Word};
 use memomania_layout::wire;
 
-/// The loader's list of libraries to load first.
+/// The dynamic loader's list of libraries to preload.
 const PRELOAD: &str = "LD_PRELOAD";
 
-/// A program's memory as pools. No pool: what the library is left to do is base pages.
+/// A program's memory as pools; without a pool, base pages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mosaic {
-    /// As it was written.
+    /// As written.
     text: String,
     heap: Layout,
     anon: Layout,
-    /// The part of the program's need that gets these pages; the rest has base pages.
+    /// The share of the program's memory on these pages; the rest is on base pages.
     share: Option<Share>,
     fallback: Fallback,
-    /// Bytes to set aside, where they are not to follow from the program's need.
+    /// Bytes to reserve, unless they follow from the program's memory.
     reserve: [Option<u64>; 2],
 }
 
-/// The kinds of which pages are set aside, the rarest first.
+/// The sizes of which pages are reserved, the rarest first.
 const RESERVED: [Kind; 2] = [Kind::Gigantic, Kind::Huge];
 
-/// A part of a program's need, and bytes, that are set aside beside it: what allocators leave unused.
+/// Reserved beyond a program's memory, as a divisor and in bytes: what allocators leave unused.
 const SLACK_PART: u64 = 16;
 const SLACK_BYTES: u64 = 64 << 20;
 
@@ -53,12 +53,12 @@ fn layout(text: &str) -> Result<Layout, String> {
     Layout::parse(&text.replace('/', ",")).map_err(|e| e.to_string())
 }
 
-/// The same with other kinds. What is aligned to pages of 1 GB is so to those of 2 MB.
+/// The same with other page sizes. What is aligned to 1 GB is aligned to 2 MB.
 fn replaced(layout: &Layout, from: Kind, to: Kind) -> Layout {
     let mut other = Layout::BASE;
     for interval in layout.intervals() {
         let kind = if interval.kind == from { to } else { interval.kind };
-        // The intervals were in order, and are.
+        // The intervals stay in order.
         let _ = other.push(Interval { kind, ..*interval });
     }
     other
@@ -80,10 +80,10 @@ fn pieces(text: &str) -> Vec<String> {
 }
 
 impl Mosaic {
-    /// Reads what stands after `mosaic:`.
+    /// Parses what follows `mosaic:`.
     ///
     /// # Errors
-    /// What makes no sense in it.
+    /// What is wrong with it.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut mosaic = Self {
             text: text.to_string(),
@@ -114,7 +114,7 @@ impl Mosaic {
                         .iter()
                         .position(|kind| key.strip_prefix("reserve-") == Some(kind.word()));
                     let kind = kind.ok_or(format!(
-                        "'{key}' is none of heap, anon, share, fallback, reserve-2M and reserve-1G"
+                        "'{key}' is not one of heap, anon, share, fallback, reserve-2M, reserve-1G"
                     ))?;
                     mosaic.reserve[kind] = Some(value.parse::<Bytes>().map_err(|e| e.to_string())?.0);
                 }
@@ -122,7 +122,7 @@ impl Mosaic {
             has_pages |= matches!(key, "heap" | "anon");
         }
         if !has_pages {
-            return Err("which pages? mosaic:2M, mosaic:1G or mosaic:heap=LAYOUT:anon=LAYOUT".to_string());
+            return Err("missing page size: mosaic:2M, mosaic:1G or mosaic:heap=LAYOUT:anon=LAYOUT".to_string());
         }
         let is_whole = |layout: &Layout| match layout.intervals() {
             [] => true,
@@ -130,18 +130,18 @@ impl Mosaic {
             _ => false,
         };
         if mosaic.share.is_some() && !(is_whole(&mosaic.heap) && is_whole(&mosaic.anon)) {
-            return Err("a share is that of one kind of pages: mosaic:2M:share=25%".to_string());
+            return Err("share needs a single page size: mosaic:2M:share=25%".to_string());
         }
         Ok(mosaic)
     }
 
-    /// It wants transparent huge pages somewhere.
+    /// Whether any part is on transparent huge pages.
     #[must_use]
     pub fn has_transparent(&self) -> bool {
         self.heap.has(Kind::Thp) || self.anon.has(Kind::Thp)
     }
 
-    /// The pools of a program that needs so much memory: heap and anonymous mappings.
+    /// The pools of a program that needs this much memory: heap and anonymous mappings.
     fn layouts(&self, needs_bytes: u64) -> [Layout; 2] {
         let Some(share) = self.share else {
             return [self.heap, self.anon];
@@ -151,7 +151,7 @@ impl Mosaic {
             if let Some(only) = whole.intervals().first() {
                 let page = only.kind.bytes() as f64;
                 let pages = (needs_bytes as f64 * share.fraction() / page).round();
-                // Nothing at all is no interval; a pool cannot be so large that this fails.
+                // An empty interval is none; no pool is so large that this fails.
                 let _ = part.push(Interval {
                     end: (pages * page) as usize,
                     ..*only
@@ -161,7 +161,7 @@ impl Mosaic {
         })
     }
 
-    /// How many hugetlb pages are to be set aside for a program that needs so much memory, by kind.
+    /// Number of hugetlb pages to reserve for a program that needs this much memory, by size.
     #[must_use]
     pub fn pages(&self, needs_bytes: u64) -> Vec<(Kind, u64)> {
         let layouts = self.layouts(needs_bytes);
@@ -173,7 +173,7 @@ impl Mosaic {
                 .collect();
             let pools = u64::try_from(demands.len()).ok().filter(|pools| *pools > 0)?;
             let page = kind.bytes() as u64;
-            // Each pool begins with a page of its own.
+            // Each pool starts on a page of its own.
             let most = (needs_bytes + needs_bytes / SLACK_PART + SLACK_BYTES).div_ceil(page) + pools - 1;
             let stated: usize = demands.iter().map(|(bytes, _)| bytes).sum();
             let is_open = demands.iter().any(|(_, is_open)| *is_open);
@@ -187,11 +187,11 @@ impl Mosaic {
         RESERVED.iter().enumerate().filter_map(of).collect()
     }
 
-    /// The variables with which a program that needs so much memory is started. Its processes write their reports to `report`; what is
-    /// preloaded already stays.
+    /// The environment of a program that needs this much memory. Its processes write their reports to `report`; libraries preloaded
+    /// already stay.
     ///
     /// # Errors
-    /// The report's path cannot be handed over.
+    /// The report's path cannot be passed on.
     pub fn environment(
         &self,
         needs_bytes: u64,
@@ -199,7 +199,7 @@ impl Mosaic {
         report: &Path,
         preloaded: Option<&OsStr>,
     ) -> Result<Vec<(OsString, OsString)>, String> {
-        let report = report.to_str().ok_or("the report's path is not text")?;
+        let report = report.to_str().ok_or("the report's path is not UTF-8")?;
         let [heap, anon] = self
             .layouts(needs_bytes)
             .map(|layout| PoolSettings { layout, bytes: 0 });
@@ -235,7 +235,7 @@ impl Mosaic {
     }
 }
 
-/// A layout as it is written; pages everywhere in one word.
+/// A layout as written; a uniform page size as one word.
 fn pages_of(layout: &Layout) -> String {
     match layout.intervals() {
         [only] if only.start == 0 && only.is_open() => only.kind.to_string(),
@@ -303,16 +303,16 @@ mod tests {
     #[test]
     fn nonsense_is_refused_with_the_reason() {
         for (text, why) in [
-            ("", "which pages"),
-            ("fallback=fail", "which pages"),
+            ("", "missing page size"),
+            ("fallback=fail", "missing page size"),
             ("3M", "no page size"),
             ("heap=2M/1M", "no page size"),
             ("2M@1M", "multiples"),
-            ("2M:pages=4", "none of heap"),
+            ("2M:pages=4", "not one of heap"),
             ("2M:fallback=maybe", "fail or smaller"),
             ("2M:share=much", ""),
-            ("2M:reserve-4K=1M", "none of heap"),
-            ("2M@0+64M/4K:share=50%", "one kind"),
+            ("2M:reserve-4K=1M", "not one of heap"),
+            ("2M@0+64M/4K:share=50%", "single page size"),
             ("thp", "no page size"),
         ] {
             let error = Mosaic::parse(text).unwrap_err();

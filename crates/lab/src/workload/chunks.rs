@@ -1,17 +1,17 @@
 //! MEGA's Table 4: memory allocated in chunks of 32 MB, of which one sixth is used.
 //!
-//! How the sixth lies follows from the paper's numbers. All of the memory is mapped: Ingens, which promotes what is mapped, was
-//! expected to make 6144 huge pages of two programs of 6 GB. What is used goes into whole regions: MEGA made 1024 huge pages
-//! of them, 1 GB for each program. So every page is written once, and every sixth chunk is used from then on.
+//! The layout follows from the paper's numbers. All memory is mapped: Ingens, which promotes mapped regions, was expected to
+//! make 6144 huge pages for two programs of 6 GB. The used memory fills whole regions: MEGA made 1024 huge pages, 1 GB for
+//! each program. So every page is written once, and every sixth chunk is used from then on.
 
 use super::stage::{rate, Meter};
 use super::{area_json, mebibytes, Common, Plan, Stage, Workload, WorkloadError};
-use crate::clock::now_ns;
-use crate::content;
-use crate::emit::event;
-use crate::latency::Latency;
+use crate::memory::content;
 use crate::memory::{base_page_bytes, rss_bytes, Mapping};
-use mega_sim::workload::pattern::{chunk_seed, chunk_visited, chunk_word};
+use crate::protocol::emit::event;
+use crate::timing::clock::now_ns;
+use crate::timing::latency::Latency;
+use mega_sim::workload::pattern::{chunk_seed, chunk_visited, chunk_word, CHUNK_VISITS};
 use rand_core::RngCore;
 use rand_pcg::Pcg64Mcg;
 use serde_json::{json, Value};
@@ -30,7 +30,7 @@ pub struct Options {
     /// One chunk in this many is used
     #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..))]
     pub one_in: u32,
-    /// Time to use them
+    /// How long to use them
     #[arg(long, default_value_t = 60.0)]
     pub seconds: f64,
     /// Seed and CPU
@@ -59,9 +59,6 @@ pub struct Chunks {
     one_in: usize,
     seed: u64,
 }
-
-/// Visits between two looks at the clock.
-const VISITS: u64 = 4096;
 
 impl Chunks {
     /// Maps chunks of `chunk_bytes`, `bytes` in all, untouched.
@@ -114,7 +111,7 @@ impl Chunks {
     /// Checks every word of every chunk; returns the number of chunks.
     ///
     /// # Errors
-    /// The first word that is wrong.
+    /// The first corrupt word.
     pub fn verify(&self) -> Result<usize, WorkloadError> {
         for (i, chunk) in self.chunks.iter().enumerate() {
             content::verify(chunk.words(), self.chunk_seed(i)).map_err(|m| {
@@ -134,7 +131,7 @@ impl Chunks {
 /// `count` visits of random words of `used`: reads, checks and writes back.
 ///
 /// # Errors
-/// The first word that is not what it must be.
+/// The first corrupt word.
 pub fn visit(used: &[(&[AtomicU64], u64)], rng: &mut Pcg64Mcg, count: u64) -> Result<(), WorkloadError> {
     for _ in 0..count {
         let random = rng.next_u64();
@@ -168,8 +165,8 @@ fn run(o: &Options, stage: &mut Stage) -> Result<(), WorkloadError> {
     let mut rng = o.common.rng();
     let mut meter = Meter::new(stage, o.seconds);
     loop {
-        visit(&used, &mut rng, VISITS)?;
-        if !meter.goes_on(VISITS) {
+        visit(&used, &mut rng, CHUNK_VISITS)?;
+        if !meter.goes_on(CHUNK_VISITS) {
             break;
         }
     }

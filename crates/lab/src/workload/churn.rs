@@ -1,13 +1,13 @@
-//! MEGA's Table 5: allocate memory, iterate over it, free it, many times. What is measured is page faults.
+//! MEGA's Table 5: allocate memory, iterate over it, free it, many times. It measures page faults.
 
 use super::stage::rate;
 use super::{mebibytes, Common, Plan, Stage, Workload, WorkloadError};
-use crate::clock::now_ns;
-use crate::content;
-use crate::emit::event;
-use crate::latency::Latency;
 use crate::memory::base_page_bytes;
+use crate::memory::content;
+use crate::protocol::emit::event;
 use crate::stats;
+use crate::timing::clock::now_ns;
+use crate::timing::latency::Latency;
 use serde_json::json;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -29,10 +29,10 @@ pub struct Options {
     pub common: Common,
 }
 
-/// One round: times in ns of touching, of checking and of freeing.
+/// One round: times in ns to touch, to check and to free.
 ///
 /// # Errors
-/// When memory cannot be had, or is not what was written.
+/// When memory cannot be mapped, or is corrupt.
 pub fn round(bytes: usize, whole: bool, common: &Common) -> Result<[u64; 3], WorkloadError> {
     let step = if whole { 1 } else { base_page_bytes() / 8 };
     let start = now_ns();
@@ -61,7 +61,7 @@ impl Workload for Options {
     }
 
     fn plan(&self) -> Plan {
-        // Its memory is touched anew in each round; what is touched first in `of` is the first of them.
+        // Each round faults its memory in anew; `of` counts the first round's.
         Plan::of(self.mib, Plan::touch_seconds(self.mib) * f64::from(self.times))
     }
 

@@ -1,11 +1,11 @@
 //! A plain compute job: hashes a small area again and again. Its memory fits the caches and few TLB entries, so huge pages do not
-//! help it; what it loses under a manager is what the manager costs (the role of PARSEC in MEGA's Figure 3).
+//! help; its slowdown under a manager is the manager's overhead (the role of PARSEC in MEGA's Figure 3).
 
 use super::stage::Meter;
 use super::{area_json, Common, Plan, Stage, Workload, WorkloadError, MIB};
-use crate::content::{self, mix};
-use crate::emit::event;
+use crate::memory::content::{self, mix};
 use crate::memory::rss_bytes;
+use crate::protocol::emit::event;
 use serde_json::json;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -16,10 +16,10 @@ pub struct Options {
     /// Size of the area in KiB
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
     pub kib: u32,
-    /// Time to compute for
+    /// How long to compute
     #[arg(long, default_value_t = 10.0)]
     pub seconds: f64,
-    /// Passes over the area to do, instead of a time
+    /// Number of passes, instead of a duration
     #[arg(long, conflicts_with = "seconds")]
     pub passes: Option<u64>,
     /// Seed and CPU
@@ -27,7 +27,7 @@ pub struct Options {
     pub common: Common,
 }
 
-/// Words hashed in a second, about: for plans only.
+/// Words hashed per second (approximate; for plans only).
 const WORDS_PER_SECOND: f64 = 200e6;
 
 impl Workload for Options {

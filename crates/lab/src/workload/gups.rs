@@ -1,12 +1,12 @@
 //! GUPS: giga-updates per second. A table of 64-bit words, updated by XOR at random places: nearly every update is a TLB
-//! miss on base pages. A word of each base page is checked against the updates that it must have had.
+//! miss on base pages. A word of each base page is checked against the updates applied to it.
 
 use super::{mebibytes, range_json, Common, Plan, Stage, Workload, WorkloadError};
-use crate::clock::{now_ns, seconds_between, seconds_to_ns};
-use crate::content;
-use crate::emit::event;
+use crate::memory::content;
 use crate::memory::{base_page_bytes, rss_bytes, Area};
-use mega_sim::workload::pattern::updates;
+use crate::protocol::emit::event;
+use crate::timing::clock::{now_ns, seconds_between, seconds_to_ns};
+use mega_sim::workload::pattern::{updates, GUPS_UPDATES};
 use rand_pcg::Pcg64Mcg;
 use serde_json::json;
 use std::sync::atomic::Ordering::Relaxed;
@@ -24,10 +24,10 @@ pub struct Options {
     /// Take the table from the C library's allocator instead of mapping it
     #[arg(long)]
     pub heap: bool,
-    /// Time to update for
+    /// How long to update
     #[arg(long, default_value_t = 10.0)]
     pub seconds: f64,
-    /// Updates to do, instead of a time
+    /// Number of updates, instead of a duration
     #[arg(long, conflicts_with = "seconds")]
     pub updates: Option<u64>,
     /// Seconds between reports (a trailing s is fine)
@@ -54,12 +54,12 @@ fn report_seconds(text: &str) -> Result<f64, String> {
 
 /// The table.
 #[derive(Debug)]
-pub struct Table {
+pub struct UpdateTable {
     memory: Area,
     seed: u64,
 }
 
-impl Table {
+impl UpdateTable {
     /// Maps a table of `bytes`, or takes it from the allocator; untouched.
     ///
     /// # Errors
@@ -88,15 +88,15 @@ impl Table {
         }
     }
 
-    /// Checks a word of each base page: it must be what it was initialised with and what the first `count` updates of `rng` made of it.
+    /// Checks a word of each base page: its initial value combined with the first `count` updates of `rng`.
     /// Returns how many words were checked.
     ///
     /// # Errors
-    /// The first word that is not.
+    /// The first word that differs.
     pub fn verify(&self, rng: &mut Pcg64Mcg, count: u64) -> Result<usize, WorkloadError> {
         let words = self.memory.words();
         let per_page = (base_page_bytes() / 8) as u64;
-        // Not the first word of each: another one from page to page.
+        // A different word from page to page.
         let place = |page: u64| page * per_page + content::mix(self.seed ^ page) % per_page;
         let pages = words.len() as u64 / per_page;
         let mut expected: Vec<u64> = (0..pages).map(|page| content::word(self.seed, place(page))).collect();
@@ -117,8 +117,6 @@ impl Table {
         Ok(expected.len())
     }
 }
-
-const CHUNK: u64 = 16_384;
 
 impl Options {
     fn size_mib(&self) -> usize {
@@ -143,7 +141,7 @@ impl Workload for Options {
 
 fn run(o: &Options, stage: &mut Stage) -> Result<(), WorkloadError> {
     let bytes = mebibytes(o.size_mib())?;
-    let table = Table::new(bytes, o.heap, &o.common)?;
+    let table = UpdateTable::new(bytes, o.heap, &o.common)?;
     let areas = [range_json("table", table.memory.range())];
     stage.start(&areas, json!({"seed": o.common.seed}));
     let init_ns = table.initialise();
@@ -161,7 +159,9 @@ fn run(o: &Options, stage: &mut Stage) -> Result<(), WorkloadError> {
     let end = start.saturating_add(seconds_to_ns(o.seconds));
     let (mut done, mut reported, mut last) = (0, 0, start);
     loop {
-        let left = o.updates.map_or(CHUNK, |n| n.saturating_sub(done).min(CHUNK));
+        let left = o
+            .updates
+            .map_or(GUPS_UPDATES, |n| n.saturating_sub(done).min(GUPS_UPDATES));
         table.update(&mut rng, left);
         done += left;
         let now = now_ns();
@@ -208,7 +208,7 @@ mod tests {
     #[test]
     fn a_word_of_each_page_must_have_had_all_of_its_updates() {
         let common = Common::of_seed(4);
-        let table = Table::new(1 << 20, true, &Common::of_seed(4)).unwrap();
+        let table = UpdateTable::new(1 << 20, true, &Common::of_seed(4)).unwrap();
         assert!(table.initialise() > 0);
         assert_eq!(table.verify(&mut common.rng(), 0).unwrap(), 256);
         // So many that each of the words checked had some.
@@ -220,7 +220,7 @@ mod tests {
     #[test]
     fn a_page_that_lost_its_content_is_corruption_with_its_address() {
         let common = Common::of_seed(4);
-        let table = Table::new(1 << 20, false, &common).unwrap();
+        let table = UpdateTable::new(1 << 20, false, &common).unwrap();
         let _ = table.initialise();
         let page = 77 * 512..78 * 512;
         table.memory.words()[page.clone()]

@@ -1,14 +1,14 @@
-//! Two plain programs that hold memory: `sparse` touches a scattered share of an area and goes to sleep, `dense` touches
+//! Two plain programs that hold memory: `sparse` touches a scattered share of an area and sleeps, `dense` touches
 //! all of one and keeps it hot.
 
 use super::hot::{check_page, write_page, HotLoop, PageAt};
 use super::sparse_area::SparseArea;
 use super::stage::rate;
 use super::{area_json, mebibytes, Common, Plan, Stage, Workload, WorkloadError};
-use crate::clock::{now_ns, seconds_to_ns};
-use crate::emit::event;
-use crate::latency::Latency;
 use crate::memory::{base_page_bytes, huge_bytes_within, rss_bytes};
+use crate::protocol::emit::event;
+use crate::timing::clock::{now_ns, seconds_to_ns};
+use crate::timing::latency::Latency;
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,10 +20,10 @@ pub struct SparseOptions {
     /// Size of the area in MiB
     #[arg(long, default_value_t = 6144)]
     pub mib: usize,
-    /// Share of the base pages that is touched
+    /// Share of the base pages to touch
     #[arg(long, default_value_t = 1.0 / 6.0)]
     pub share: f64,
-    /// Time to hold them; until `quit` when not given
+    /// How long to hold them; until `quit` when not given
     #[arg(long)]
     pub seconds: Option<f64>,
     /// Seed and CPU
@@ -45,7 +45,7 @@ impl Workload for SparseOptions {
     }
 }
 
-/// A time that will come, or never.
+/// A deadline, or none.
 struct End(Option<u64>);
 
 impl End {
@@ -53,7 +53,7 @@ impl End {
         Self(seconds.map(|s| now_ns().saturating_add(seconds_to_ns(s))))
     }
 
-    /// Time until then; zero when it is over, and a long one when it never comes.
+    /// Time left; zero once it has passed, and long if there is none.
     fn left(&self) -> Duration {
         let never = Duration::from_secs(24 * 3600);
         self.0
@@ -130,7 +130,7 @@ pub struct DenseOptions {
     /// Write to each page in every sweep, not only read
     #[arg(long)]
     pub write: bool,
-    /// Time to keep it hot; until `quit` when not given
+    /// How long to keep it hot; until `quit` when not given
     #[arg(long)]
     pub seconds: Option<f64>,
     /// Seed and CPU

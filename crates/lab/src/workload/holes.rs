@@ -1,13 +1,13 @@
 //! MEGA's Figure 2 and Table 7: memory is allocated and iterated over, half of it is freed in chunks of 1 MB, and the rest is
-//! iterated over for two minutes. What is freed leaves holes that compaction has to close.
+//! iterated over for two minutes. The freed chunks leave holes that compaction has to close.
 
 use super::stage::{rate, Meter};
 use super::{area_json, mebibytes, Common, Plan, Stage, Workload, WorkloadError, MIB};
-use crate::clock::now_ns;
-use crate::content::word;
-use crate::emit::event;
-use crate::latency::Latency;
+use crate::memory::content::word;
 use crate::memory::{base_page_bytes, rss_bytes, Mapping};
+use crate::protocol::emit::event;
+use crate::timing::clock::now_ns;
+use crate::timing::latency::Latency;
 use mega_sim::workload::pattern::hole_goes;
 use serde_json::json;
 use std::sync::atomic::Ordering::Relaxed;
@@ -22,10 +22,10 @@ pub struct Options {
     /// Time to iterate over what is left
     #[arg(long, default_value_t = 120.0)]
     pub seconds: f64,
-    /// Free chunks drawn at random, not every second one
+    /// Free random chunks instead of every second one
     #[arg(long)]
     pub random: bool,
-    /// Free by MADV_DONTNEED, as allocators do that keep their address space, not by munmap
+    /// Free by MADV_DONTNEED instead of munmap, as allocators do that keep their address space
     #[arg(long)]
     pub dontneed: bool,
     /// Seed and CPU
@@ -47,7 +47,7 @@ impl Workload for Options {
     }
 }
 
-/// Pages that are there: of which mapping, from which page of it, how many, and the number of the first when all were there.
+/// A run of mapped pages: its mapping, its first page there, its length, and the original number of its first page.
 #[derive(Debug, Clone, Copy)]
 struct Piece {
     area: usize,
@@ -104,7 +104,7 @@ impl Holes {
         touches
     }
 
-    /// Number of 1 MB chunks that are there.
+    /// Number of 1 MB chunks left.
     #[must_use]
     pub fn len(&self) -> usize {
         self.pieces.len()
@@ -119,7 +119,7 @@ impl Holes {
     /// Reads, checks and writes back a word of each page of chunk `at`; returns the number of pages.
     ///
     /// # Errors
-    /// The first word that is wrong.
+    /// The first corrupt word.
     pub fn visit(&self, at: usize) -> Result<u64, WorkloadError> {
         let p = self.pieces[at];
         let words_per_page = base_page_bytes() / 8;
@@ -137,15 +137,15 @@ impl Holes {
         Ok(p.pages as u64)
     }
 
-    /// Checks a word of every page that is there; returns the number of pages.
+    /// Checks a word of every page left; returns the number of pages.
     ///
     /// # Errors
-    /// The first word that is wrong.
+    /// The first corrupt word.
     pub fn verify(&self) -> Result<u64, WorkloadError> {
         (0..self.len()).map(|at| self.visit(at)).sum()
     }
 
-    /// Frees every second chunk, or half of them drawn by seed: once, while all are there. Returns their bytes.
+    /// Frees every second chunk, or half of them drawn by seed: once, before anything is freed. Returns the bytes freed.
     ///
     /// # Errors
     /// What the kernel answers.

@@ -1,9 +1,9 @@
-//! A thread that keeps pages hot: it touches each of them in every sweep, checks a word of it, and stands still while
-//! somebody checks everything or forks.
+//! A thread that keeps pages hot: each sweep touches every page and checks a word of it. It pauses for full checks and
+//! forks.
 
-use crate::clock::now_ns;
-use crate::content::{self, mix};
+use crate::memory::content::{self, mix};
 use crate::memory::Mapping;
+use crate::timing::clock::now_ns;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -100,7 +100,7 @@ impl HotLoop {
         Pause(self)
     }
 
-    /// What the last word of each page must be while paused; `None` for its content.
+    /// The last word expected in each page while paused; `None` for its content.
     pub fn mark(&self) -> Option<u64> {
         let sweeps = self.sweeps();
         (self.writes && sweeps > 0).then_some(sweeps)
@@ -116,7 +116,7 @@ impl HotLoop {
         self.shared.longest_gap_ns.load(Relaxed)
     }
 
-    /// What the thread found wrong, if anything; it stops at the first.
+    /// The corruption that the thread found, if any; it stops at the first.
     pub fn corrupt(&self) -> Option<String> {
         self.shared
             .corrupt
@@ -136,7 +136,7 @@ impl Drop for HotLoop {
     }
 }
 
-/// Holds a [`HotLoop`] still.
+/// Keeps a [`HotLoop`] paused.
 #[derive(Debug)]
 pub struct Pause<'a>(&'a HotLoop);
 
@@ -147,7 +147,7 @@ impl Drop for Pause<'_> {
     }
 }
 
-/// Waits until `until_ns`, standing still in pauses. `None` to stop, else whether there was a pause.
+/// Waits until `until_ns`, through pauses. `None` to stop, else whether there was a pause.
 fn rest(shared: &Shared, until_ns: u64) -> Option<bool> {
     let mut paused = false;
     let mut control = shared.control();
@@ -197,8 +197,8 @@ fn sweep_for_ever(shared: &Shared, areas: &[Mapping], pages: &[PageAt], seed: u6
             }
             if wrong {
                 let text = check_page(areas, seed, at, writes.then_some(sweep + 1)).err();
-                let text =
-                    text.unwrap_or_else(|| format!("area {} page {}: a word was wrong and is right now", at.0, at.1));
+                let text = text
+                    .unwrap_or_else(|| format!("area {} page {}: a word was wrong and reads right now", at.0, at.1));
                 *shared.corrupt.lock().unwrap_or_else(PoisonError::into_inner) = Some(text);
                 return;
             }

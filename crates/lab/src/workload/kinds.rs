@@ -1,16 +1,16 @@
-//! The four kinds of 2 MB regions that a policy must tell apart: `full-hot` should become huge; `full-cold` and
-//! `tenth-hot` (51 of 512 pages mapped) should stay as they are; `huge-waste` is huge though only 10 of its 512 pages
-//! contain anything, and those are hot: its waste should come back.
+//! The four kinds of 2 MB regions that a policy must distinguish: `full-hot` should become huge; `full-cold` and
+//! `tenth-hot` (51 of 512 pages mapped) should stay as they are; `huge-waste` is a huge page of which only 10 of 512 base pages
+//! have content, and those are hot: its waste should be recovered.
 //!
-//! Base pages are made with THP disabled for this process during the touching only, so that no VMA carries advice. What
-//! is to be huge is touched first and then collapsed by MADV_COLLAPSE.
+//! Base pages are made with THP disabled for this process during the touching only, so that no VMA carries advice. Huge
+//! pages are touched first and then collapsed by MADV_COLLAPSE.
 
 use super::hot::{check_page, write_page, HotLoop, PageAt};
 use super::{area_json, Common, Plan, Stage, Workload, WorkloadError};
-use crate::clock::now_ns;
-use crate::content::{self, below, mix};
-use crate::emit::event;
+use crate::memory::content::{self, below, mix};
 use crate::memory::{self, base_page_bytes, fork_child, Child, Exit, Mapping, HUGE_BYTES, MADV_COLLAPSE};
+use crate::protocol::emit::event;
+use crate::timing::clock::now_ns;
 use serde_json::{json, Value};
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,27 +39,27 @@ pub struct Options {
     pub common: Common,
 }
 
-/// What a region is.
+/// The kind of a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// Every page written and touched all the time.
+pub enum RegionKind {
+    /// Every page written and continually touched.
     FullHot,
-    /// Every page written and left alone.
+    /// Every page written, then idle.
     FullCold,
-    /// 51 of 512 pages written and touched all the time; the others never touched.
+    /// 51 of 512 pages written and continually touched; the others never touched.
     TenthHot,
-    /// Huge; 10 of 512 pages written and touched all the time; the others zero.
+    /// Huge; 10 of 512 pages written and continually touched; the others zero.
     HugeWaste,
 }
 
-const KINDS: [(Kind, &str); 4] = [
-    (Kind::FullHot, "full-hot"),
-    (Kind::FullCold, "full-cold"),
-    (Kind::TenthHot, "tenth-hot"),
-    (Kind::HugeWaste, "huge-waste"),
+const KINDS: [(RegionKind, &str); 4] = [
+    (RegionKind::FullHot, "full-hot"),
+    (RegionKind::FullCold, "full-cold"),
+    (RegionKind::TenthHot, "tenth-hot"),
+    (RegionKind::HugeWaste, "huge-waste"),
 ];
 
-impl Kind {
+impl RegionKind {
     fn pages_written(self, all: usize) -> usize {
         match self {
             Self::FullHot | Self::FullCold => all,
@@ -75,7 +75,7 @@ impl Kind {
 
 #[derive(Debug)]
 struct Region {
-    kind: Kind,
+    kind: RegionKind,
     area: u32,
     first_page: u32,
     /// Pages written, ascending, relative to the area.
@@ -88,7 +88,7 @@ pub struct Layout {
     areas: Arc<Vec<Mapping>>,
     regions: Vec<Region>,
     seed: u64,
-    /// Regions that MADV_COLLAPSE refused, with the last error.
+    /// Number of failed MADV_COLLAPSE calls, with the last error.
     not_huge: (usize, Option<String>),
 }
 
@@ -131,7 +131,7 @@ impl Layout {
         })
         .map_err(WorkloadError::system("disable THP while touching"))?;
         let mut not_huge = (0, None);
-        for r in list.iter().filter(|r| r.kind == Kind::HugeWaste) {
+        for r in list.iter().filter(|r| r.kind == RegionKind::HugeWaste) {
             let from = r.first_page as usize * base_page_bytes();
             if let Err(e) = areas[r.area as usize].advise(from..from + HUGE_BYTES, MADV_COLLAPSE) {
                 not_huge = (not_huge.0 + 1, Some(e.to_string()));
@@ -146,7 +146,7 @@ impl Layout {
     }
 
     fn hot_pages(&self) -> Vec<PageAt> {
-        let hot = self.regions.iter().filter(|r| r.kind != Kind::FullCold);
+        let hot = self.regions.iter().filter(|r| r.kind != RegionKind::FullCold);
         hot.flat_map(|r| r.written.iter().map(|p| (r.area, *p))).collect()
     }
 
@@ -155,21 +155,21 @@ impl Layout {
     }
 
     /// Checks every page written, and every page of the `huge-waste` kind; with `all` also that the untouched pages of
-    /// `tenth-hot` are zero, which maps the zero page there. `mark` is what hot pages end with.
+    /// `tenth-hot` are zero, which maps the zero page there. `mark` is the last word of hot pages.
     ///
     /// # Errors
-    /// The first page that is not what it must be.
+    /// The first corrupt page.
     pub fn check(&self, mark: Option<u64>, all: bool) -> Result<usize, String> {
         let mut pages = 0;
         let per_region = (HUGE_BYTES / base_page_bytes()) as u32;
         for r in &self.regions {
-            let mark = mark.filter(|_| r.kind != Kind::FullCold);
+            let mark = mark.filter(|_| r.kind != RegionKind::FullCold);
             let blame = |text: String| format!("{} region at {:#x}: {text}", r.kind.name(), self.start_of(r));
             for page in r.first_page..r.first_page + per_region {
                 let at = (r.area, page);
                 if r.written.binary_search(&page).is_ok() {
                     check_page(&self.areas, self.seed, at, mark).map_err(blame)?;
-                } else if all || r.kind == Kind::HugeWaste {
+                } else if all || r.kind == RegionKind::HugeWaste {
                     let words = self.areas[r.area as usize].page_words(page as usize);
                     content::verify_zero(words)
                         .map_err(|m| blame(format!("page {page} word {} is {:#x}, not 0", m.index, m.found)))?;
@@ -212,7 +212,7 @@ fn draw(n: usize, count: usize, seed: u64) -> Vec<usize> {
 /// Forks a child that holds and checks its view of the memory for `seconds`.
 fn fork_holder(layout: &Layout, mark: Option<u64>, seconds: f64) -> Result<Child, WorkloadError> {
     fork_child(|| {
-        let end = now_ns() + crate::clock::seconds_to_ns(seconds);
+        let end = now_ns() + crate::timing::clock::seconds_to_ns(seconds);
         loop {
             if let Err(text) = layout.check(mark, false) {
                 eprintln!("kinds: the forked child's view is corrupt: {text}");
@@ -345,10 +345,10 @@ mod tests {
             let l = Layout::new(2, vmas, mixed, 5).unwrap();
             assert_eq!(l.areas.len(), vmas);
             for (kind, written) in [
-                (Kind::FullHot, 512),
-                (Kind::FullCold, 512),
-                (Kind::TenthHot, 51),
-                (Kind::HugeWaste, 10),
+                (RegionKind::FullHot, 512),
+                (RegionKind::FullCold, 512),
+                (RegionKind::TenthHot, 51),
+                (RegionKind::HugeWaste, 10),
             ] {
                 let of_kind: Vec<_> = l.regions.iter().filter(|r| r.kind == kind).collect();
                 assert_eq!(of_kind.len(), 2);
@@ -363,7 +363,7 @@ mod tests {
     #[test]
     fn a_word_changed_in_the_waste_is_found_with_kind_and_address() {
         let l = Layout::new(1, 4, false, 5).unwrap();
-        let r = l.regions.iter().find(|r| r.kind == Kind::HugeWaste).unwrap();
+        let r = l.regions.iter().find(|r| r.kind == RegionKind::HugeWaste).unwrap();
         let free = (0..512).find(|p| !r.written.contains(p)).unwrap();
         l.areas[3].page_words(free as usize)[3].store(1, Relaxed);
         let text = l.check(None, false).unwrap_err();

@@ -1,17 +1,16 @@
-//! A key-value store in this process: a hash table in mapped memory under reads, inserts and deletes of keys that are popular by
-//! Zipf's law. A share deleted after the load, whose whole free pages are given back as allocators do, leaves the regions
-//! sparsely used: filling them up again with huge pages is bloat.
+//! A key-value store in this process: a hash table in mapped memory under reads, inserts and deletes of Zipf-distributed
+//! keys. Deleting a share after the load and returning whole free pages, as allocators do, leaves regions sparsely used:
+//! promoting them is bloat.
 
 use super::stage::Meter;
-use super::table::Table;
+use super::table::ValueTable;
 use super::Zipf;
 use super::{area_json, mebibytes, Common, Plan, Stage, Workload, WorkloadError};
-use crate::clock::now_ns;
-use crate::content::mix;
-use crate::emit::event;
-use crate::latency::Latency;
 use crate::memory::rss_bytes;
-use mega_sim::workload::pattern::share_limit;
+use crate::protocol::emit::event;
+use crate::timing::clock::now_ns;
+use crate::timing::latency::Latency;
+use mega_sim::workload::pattern::{is_in_share, probe_step, KV_DELETED};
 use rand_core::RngCore;
 use rand_pcg::Pcg64Mcg;
 use serde_json::json;
@@ -27,19 +26,19 @@ pub struct Options {
     /// Bytes of a value
     #[arg(long, default_value_t = 4096)]
     pub value_bytes: usize,
-    /// Time to serve
+    /// How long to serve
     #[arg(long, default_value_t = 10.0)]
     pub seconds: f64,
-    /// Share of reads; the others are deletes, and inserts of what was deleted
+    /// Share of reads; the rest are deletes and re-inserts
     #[arg(long, default_value_t = 0.9)]
     pub reads: f64,
-    /// Exponent of the Zipf distribution of keys (0: uniform, below 1)
+    /// Exponent of the Zipf distribution of keys (0 is uniform; must be below 1)
     #[arg(long, default_value_t = 0.99)]
     pub zipf: f64,
-    /// Share of the keys that is deleted at random after the load
+    /// Share of the keys deleted at random after the load
     #[arg(long, default_value_t = 0.0)]
     pub delete_share: f64,
-    /// Do not give back pages whose values were deleted after the load
+    /// Do not return pages whose values were deleted after the load
     #[arg(long)]
     pub keep_pages: bool,
     /// Words of a value that an operation checks
@@ -68,9 +67,7 @@ impl Workload for Options {
     }
 }
 
-/// Keys that are away at any time while serving, at least.
-const AWAY: usize = 1024;
-/// Operations between two looks at the clock.
+/// Operations between clock reads.
 const BATCH: u64 = 64;
 /// One operation in this many is timed.
 const TIMED: u64 = 16;
@@ -78,7 +75,7 @@ const TIMED: u64 = 16;
 /// The store, and which keys must be in it.
 #[derive(Debug)]
 pub struct Kv {
-    table: Table,
+    table: ValueTable,
     /// A bit for each rank.
     present: Vec<u64>,
     /// Ranks that are not there, the first to come back in front. Never grows beyond its capacity.
@@ -90,7 +87,7 @@ pub struct Kv {
 /// Latencies by operation.
 #[derive(Debug, Default)]
 pub struct Served {
-    /// Of reads, also of keys that are away.
+    /// Of reads, including those of deleted keys.
     pub read: Latency,
     /// Of inserts.
     pub insert: Latency,
@@ -99,10 +96,10 @@ pub struct Served {
 }
 
 impl Kv {
-    /// Maps a store as `o` says, untouched.
+    /// Maps a store according to `o`, untouched.
     ///
     /// # Errors
-    /// Options that make no sense; memory.
+    /// Invalid options; memory.
     pub fn new(o: &Options) -> Result<Self, WorkloadError> {
         for (name, share) in [("reads", o.reads), ("delete-share", o.delete_share)] {
             if !(0.0..=1.0).contains(&share) {
@@ -110,13 +107,13 @@ impl Kv {
                 return Err(WorkloadError::Usage(text));
             }
         }
-        let table = Table::new(mebibytes(o.mib)?, o.value_bytes, &o.common)?;
+        let table = ValueTable::new(mebibytes(o.mib)?, o.value_bytes, &o.common)?;
         let count = table.count();
         Ok(Self {
             table,
             present: vec![0; count.div_ceil(64)],
             away: VecDeque::new(),
-            step: ((o.value_bytes / 8).saturating_sub(2) / o.probe.max(1)).max(1),
+            step: probe_step(o.value_bytes as u64, o.probe as u64) as usize,
         })
     }
 
@@ -128,7 +125,7 @@ impl Kv {
         self.present[(rank / 64) as usize] ^= 1 << (rank % 64);
     }
 
-    /// Puts all keys in; returns the latencies of first touches.
+    /// Inserts all keys; returns the latencies of first touches.
     pub fn load(&mut self) -> Latency {
         let mut touches = Latency::new();
         self.table.fill(&mut touches);
@@ -136,7 +133,7 @@ impl Kv {
         touches
     }
 
-    /// Reads the value of a key, or finds that it is away as it must be.
+    /// Reads the value of a key, or verifies that it is absent.
     ///
     /// # Errors
     /// When it is not.
@@ -147,7 +144,9 @@ impl Kv {
         }
         match self.table.contains(key)? {
             false => Ok(()),
-            true => Err(WorkloadError::Corrupt(format!("key {key:#x} was deleted and is there"))),
+            true => Err(WorkloadError::Corrupt(format!(
+                "key {key:#x} was deleted but is present"
+            ))),
         }
     }
 
@@ -159,13 +158,13 @@ impl Kv {
         Ok(())
     }
 
-    /// Inserts the key that has been away longest, if there is one.
+    /// Re-inserts the key deleted longest ago, if there is one.
     fn insert(&mut self) -> Result<(), WorkloadError> {
         let Some(rank) = self.away.pop_front() else {
             return Ok(());
         };
         if !self.table.add(self.table.key(rank)) {
-            let text = format!("{} keys are away and no place is free", self.away.len() + 1);
+            let text = format!("{} keys are deleted but no slot is free", self.away.len() + 1);
             return Err(WorkloadError::Corrupt(text));
         }
         self.flip(rank);
@@ -177,9 +176,8 @@ impl Kv {
     /// # Errors
     /// When one is not there or its value is wrong.
     pub fn delete_share(&mut self, share: f64, seed: u64) -> Result<usize, WorkloadError> {
-        let limit = share_limit(share);
         for rank in 0..self.table.count() as u64 {
-            if share >= 1.0 || mix(seed ^ mix(rank)) < limit {
+            if is_in_share(seed, rank, share) {
                 self.delete(rank)?;
             }
         }
@@ -193,7 +191,7 @@ impl Kv {
     pub fn serve(&mut self, o: &Options, rng: &mut Pcg64Mcg, meter: &mut Meter) -> Result<Served, WorkloadError> {
         let zipf = Zipf::new(self.table.count() as u64, o.zipf);
         let read_limit = (o.reads * 1024.0) as u64;
-        let away = self.away.len().max(AWAY.min(self.table.count() / 2));
+        let away = self.away.len().max((KV_DELETED as usize).min(self.table.count() / 2));
         let mut served = Served::default();
         loop {
             for i in 0..BATCH {
@@ -307,7 +305,7 @@ mod tests {
         let timed = served.read.count() + served.insert.count() + served.delete.count();
         assert_eq!(timed, meter.operations() / TIMED);
         let keys = kv.verify().unwrap();
-        assert!((16_384 - AWAY - 1..=16_384 - AWAY).contains(&keys), "{keys}");
+        assert!((16_384 - 1024 - 1..=16_384 - 1024).contains(&keys), "{keys}");
     }
 
     #[test]

@@ -1,17 +1,13 @@
-//! The workloads: each is one process that lays out memory on purpose, uses it, checks it, and says what it saw as JSON
-//! lines. `mega workload NAME --key value…` and the binary `mega-workload` both end up in [`run`]. What they say and when is in
-//! [`stage`].
+//! The workloads: each is one process that lays out memory in a defined way, uses it, checks it, and reports as JSON
+//! lines. `mega workload NAME --key value…` and the binary `mega-workload` both call [`run`]. [`stage`] defines the events and
+//! their order.
 
 pub mod btree;
-mod btree_nodes;
 pub mod chunks;
 pub mod churn;
 pub mod compute;
 pub mod events;
-mod events_message;
-mod events_network;
 pub mod graph;
-mod graph_csr;
 pub mod gups;
 pub mod hold;
 pub mod holes;
@@ -19,17 +15,12 @@ mod hot;
 pub mod kinds;
 pub mod kv;
 pub mod paths;
-mod paths_search;
 pub mod simplex;
-mod simplex_instance;
-mod simplex_tree;
 pub mod sizes;
 pub mod sparse_area;
 pub mod stage;
 pub mod store;
 pub mod storm;
-mod storm_area;
-mod storm_child;
 pub mod stride;
 pub mod table;
 pub mod touch;
@@ -45,16 +36,16 @@ use std::ops::Range;
 /// Bytes of a mebibyte.
 pub const MIB: usize = 1 << 20;
 
-/// A workload that could not run, or that found its memory changed.
+/// Why a workload failed, or what corruption it found.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkloadError {
     /// No workload has this name.
     #[error("there is no workload {0:?}; there are {names}", names = names())]
     Unknown(String),
-    /// The arguments do not make sense.
+    /// Invalid arguments.
     #[error("{0}")]
     Usage(String),
-    /// Memory could not be had or changed.
+    /// A memory call failed.
     #[error(transparent)]
     Memory(#[from] MemoryError),
     /// Some other system call failed.
@@ -65,13 +56,13 @@ pub enum WorkloadError {
         /// What the kernel answered.
         source: std::io::Error,
     },
-    /// Memory does not contain what it must: the worst that can be found.
+    /// Memory does not contain what was written: the most serious failure.
     #[error("corrupt memory: {0}")]
     Corrupt(String),
 }
 
 impl WorkloadError {
-    /// The exit status of a process that fails so: 2 for wrong usage, 3 for corrupt memory, 1 otherwise.
+    /// The exit status for this error: 2 for wrong usage, 3 for corrupt memory, 1 otherwise.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
@@ -81,25 +72,30 @@ impl WorkloadError {
         }
     }
 
+    /// Corrupt memory of `workload`.
+    pub(crate) fn corrupt(workload: &str, what: std::fmt::Arguments<'_>) -> Self {
+        Self::Corrupt(format!("{workload}: {what}"))
+    }
+
     pub(crate) fn system(what: &'static str) -> impl Fn(std::io::Error) -> Self {
         move |source| Self::System { what, source }
     }
 }
 
-/// What a workload will need and about how long it takes, as its options say.
+/// A workload's memory and approximate run time, from its options.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Plan {
-    /// Memory at its peak with all of it in huge pages.
+    /// Peak memory if all of it is huge pages.
     pub memory_bytes: u64,
-    /// Time that it works for, first touch included; `None`: until it is told to quit.
+    /// Run time, first touch included; `None`: until it is told to quit.
     pub seconds: Option<f64>,
 }
 
-/// Options of a workload, and with them the workload.
+/// A workload, as its options.
 pub trait Workload: Parser {
-    /// The options that all have.
+    /// The common options.
     fn common(&self) -> &Common;
-    /// What it will need, about.
+    /// Its approximate needs.
     fn plan(&self) -> Plan;
     /// Runs it to its end.
     ///
@@ -108,11 +104,11 @@ pub trait Workload: Parser {
     fn run(&self, stage: &mut Stage) -> Result<(), WorkloadError>;
 }
 
-/// Base pages that are touched for the first time in a second, about: for plans only.
+/// Base pages that are touched for the first time per second (approximate; for plans only).
 const TOUCHES_PER_SECOND: f64 = 500_000.0;
 
 impl Plan {
-    /// Of a workload that fills `mib` MiB and then works for `seconds`.
+    /// The plan of a workload that fills `mib` MiB and then runs for `seconds`.
     #[must_use]
     pub fn of(mib: usize, seconds: f64) -> Self {
         let memory_bytes = (mib as u64).saturating_mul(MIB as u64);
@@ -122,7 +118,7 @@ impl Plan {
         }
     }
 
-    /// The same, until it is told to quit when there is no time.
+    /// The same; without `seconds` it runs until it is told to quit.
     #[must_use]
     pub fn held(mib: usize, seconds: Option<f64>) -> Self {
         let plan = Self::of(mib, seconds.unwrap_or(0.0));
@@ -139,10 +135,10 @@ impl Plan {
     }
 }
 
-/// One workload's name and what it is.
+/// A workload's name and description.
 #[derive(Debug, Clone, Copy)]
 pub struct Entry {
-    /// The name to call it by.
+    /// Its name on the command line.
     pub name: &'static str,
     /// One line of help.
     pub help: &'static str,
@@ -182,22 +178,22 @@ pub const LIST: &[Entry] = &[
     entry!("graph", "page rank on a generated scale-free graph", graph::Options),
     entry!(
         "simplex",
-        "a network simplex on malloc'ed arcs and nodes (429.mcf's nature)",
+        "a network simplex on malloc'ed arcs and nodes (like 429.mcf)",
         simplex::Options
     ),
     entry!(
         "events",
-        "a discrete event simulation of small objects (471.omnetpp's)",
+        "a discrete event simulation of small objects (like 471.omnetpp)",
         events::Options
     ),
     entry!(
         "paths",
-        "path finding by A* on a map, with an object a cell (473.astar's)",
+        "path finding by A* on a map, one object per cell (like 473.astar)",
         paths::Options
     ),
     entry!(
         "compute",
-        "hashes a small area: nothing that huge pages help",
+        "hashes a small area: gains nothing from huge pages",
         compute::Options
     ),
     entry!("touch", "times each first touch of an area", touch::Options),
@@ -219,12 +215,12 @@ pub const LIST: &[Entry] = &[
     ),
     entry!(
         "holes",
-        "frees half of its memory in 1 MB chunks, goes on (MEGA, Figure 2)",
+        "frees half of its memory in 1 MB chunks (MEGA, Figure 2)",
         holes::Options
     ),
     entry!(
         "kinds",
-        "regions of the four kinds that a policy must tell apart",
+        "regions of the four kinds a policy must distinguish",
         kinds::Options
     ),
     entry!(
@@ -235,7 +231,7 @@ pub const LIST: &[Entry] = &[
     entry!("dense", "touches all of an area and keeps it hot", hold::DenseOptions),
     entry!(
         "storm",
-        "every memory call at once, with each word checked",
+        "all memory calls concurrently, with every word checked",
         storm::Options
     ),
 ];
@@ -249,9 +245,9 @@ fn entry(name: &str) -> Result<&'static Entry, WorkloadError> {
     found.ok_or_else(|| WorkloadError::Unknown(name.to_string()))
 }
 
-/// Runs workload `name` with `args` to its end. Prints its help instead when `args` ask for it.
+/// Runs workload `name` with `args` to completion, or prints its help if `args` ask for it.
 ///
-/// The process will die with its parent from here on.
+/// From here on the process dies with its parent.
 ///
 /// # Errors
 /// Wrong usage, failed system calls, corrupt memory.
@@ -259,16 +255,16 @@ pub fn run(name: &str, args: &[String]) -> Result<(), WorkloadError> {
     (entry(name)?.start)(args)
 }
 
-/// What workload `name` would need with `args`.
+/// The plan of workload `name` with `args`.
 ///
 /// # Errors
-/// Wrong usage; a question for help is one here.
+/// Wrong usage; here a request for help counts as such.
 pub fn plan(name: &str, args: &[String]) -> Result<Plan, WorkloadError> {
     let plan = (entry(name)?.plan)(args)?;
     plan.ok_or_else(|| WorkloadError::Usage(format!("{name} {}: help has no plan", args.join(" "))))
 }
 
-/// The options in `args`; `None` when they asked for help, which is printed.
+/// Parses `args`; `None` when they ask for help, which is printed.
 fn parse<O: Workload>(args: &[String], name: &'static str) -> Result<Option<O>, WorkloadError> {
     let command = O::command().name(name).no_binary_name(true);
     match command.try_get_matches_from(args).and_then(|m| O::from_arg_matches(&m)) {
@@ -293,28 +289,28 @@ fn parse_and_run<O: Workload>(args: &[String], name: &'static str) -> Result<(),
     }
 }
 
-/// Options that every workload has.
+/// Options of every workload.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Common {
-    /// Seed of everything random
+    /// Seed of all random draws
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     /// Bind the process to this CPU
     #[arg(long, value_name = "CPU")]
     pub pin: Option<usize>,
-    /// Pages to ask for: as the machine is set, huge by MADV_HUGEPAGE, or base only by prctl (which also refuses
-    /// MADV_COLLAPSE by others)
+    /// Page size to request: the machine's default, huge pages by MADV_HUGEPAGE, or base pages only by prctl (which
+    /// also blocks MADV_COLLAPSE by other processes)
     #[arg(long, value_enum, default_value = "default")]
     pub thp: Thp,
-    /// Wait for `go` on stdin before anything is mapped, and after the result for another line before anything is freed
+    /// Wait for `go` on stdin before mapping memory, and for another line before freeing it
     #[arg(long)]
     pub wait_first: bool,
 }
 
-/// Pages that a workload asks for.
+/// Page sizes that a workload requests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Thp {
-    /// As the machine is set.
+    /// The machine's default.
     #[default]
     Default,
     /// MADV_HUGEPAGE on its areas.
@@ -324,7 +320,7 @@ pub enum Thp {
 }
 
 impl Common {
-    /// This seed, and nothing else asked for.
+    /// This seed; everything else at its default.
     #[must_use]
     pub fn of_seed(seed: u64) -> Self {
         Self {
@@ -335,7 +331,7 @@ impl Common {
         }
     }
 
-    /// Binds the process, and disables THP for it, as asked.
+    /// Binds the process to its CPU and disables THP for it, if requested.
     ///
     /// # Errors
     /// When there is no such CPU.
@@ -349,7 +345,7 @@ impl Common {
         }
     }
 
-    /// Maps an area of `bytes` and advises it as asked.
+    /// Maps an area of `bytes` and applies the requested advice.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -361,10 +357,10 @@ impl Common {
         Ok(memory)
     }
 
-    /// An area of `bytes`, from the allocator if so asked, else mapped and advised.
+    /// An area of `bytes`: from the allocator if `on_heap`, else mapped and advised.
     ///
     /// # Errors
-    /// When there is no memory, or what the allocator gives is to be advised.
+    /// Out of memory, or advice requested for memory of the allocator.
     pub fn area(&self, bytes: usize, on_heap: bool) -> Result<Area, WorkloadError> {
         if !on_heap {
             return Ok(Area::Mapped(self.map(bytes)?));
@@ -373,14 +369,14 @@ impl Common {
         Ok(Area::Heap(Heap::new(bytes)?))
     }
 
-    /// Refuses advice where memory comes from the C library's allocator.
+    /// Rejects advice for memory of the C library's allocator.
     ///
     /// # Errors
-    /// It is asked for.
+    /// Advice is requested.
     pub fn must_not_advise(&self, who: &str) -> Result<(), WorkloadError> {
         match self.thp {
             Thp::Advise => Err(WorkloadError::Usage(format!(
-                "{who} takes its memory from the C library's allocator: nothing there can be advised"
+                "{who} takes its memory from the C library's allocator, which cannot be advised"
             ))),
             _ => Ok(()),
         }
@@ -396,20 +392,20 @@ impl Common {
 /// Bytes of `mib` mebibytes, at least one.
 ///
 /// # Errors
-/// When that is more than an address space.
+/// When that exceeds the address space.
 pub fn mebibytes(mib: usize) -> Result<usize, WorkloadError> {
     mib.max(1)
         .checked_mul(MIB)
         .ok_or_else(|| WorkloadError::Usage(format!("{mib} MiB do not fit an address space")))
 }
 
-/// An area, as events name it: numbers for programs, hex for people.
+/// An area as events report it: decimal for programs, hexadecimal for people.
 #[must_use]
 pub fn area_json(name: &str, mapping: &Mapping) -> Value {
     range_json(name, mapping.range())
 }
 
-/// A range of addresses, in the same way.
+/// The same for a range of addresses.
 #[must_use]
 pub fn range_json(name: &str, r: Range<usize>) -> Value {
     json!({ "name": name, "start": r.start, "bytes": r.len(), "hex": format!("{:#x}-{:#x}", r.start, r.end) })

@@ -1,15 +1,14 @@
-//! MEGA's Figure 1: the same amount of memory allocated and freed as objects of 8 KB, then of 16 KB, up to 128 MB. The observer
-//! looks at the free blocks after each size; there is a pause for it.
+//! MEGA's Figure 1: the same amount of memory allocated and freed as objects of 8 KB, then of 16 KB, up to 128 MB. A pause after each size lets an
+//! observer read the free blocks.
 //!
-//! The paper allocates objects and does not say how: they come from the C library's allocator here, which is what a program
-//! has that allocates objects of 8 KB.
+//! The paper does not name the allocator; this is the C library's, as in a program that allocates objects of 8 KB.
 
 use super::stage::rate;
 use super::{mebibytes, Common, Plan, Stage, Workload, WorkloadError, MIB};
-use crate::clock::{now_ns, seconds_to_ns};
-use crate::content::word;
-use crate::emit::event;
 use crate::memory::base_page_bytes;
+use crate::memory::content::word;
+use crate::protocol::emit::event;
+use crate::timing::clock::{now_ns, seconds_to_ns};
 use mega_sim::workload::pattern::object_sizes;
 use serde_json::json;
 use std::hint::black_box;
@@ -59,7 +58,7 @@ impl Workload for Options {
     }
 }
 
-/// What one size took.
+/// Results of one size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Round {
     /// Number of objects.
@@ -83,7 +82,7 @@ pub fn round(bytes: usize, object_bytes: usize, seed: u64) -> Result<Round, Work
     let mut pages = 0;
     let start = now_ns();
     for _ in 0..count {
-        // Zeroed memory that is fresh is not touched by being allocated.
+        // Allocating fresh zeroed memory does not touch it.
         let mut object = black_box(vec![0; object_bytes / 8]);
         for w in object.iter_mut().step_by(step) {
             *w = word(seed, pages);
@@ -114,7 +113,7 @@ pub fn round(bytes: usize, object_bytes: usize, seed: u64) -> Result<Round, Work
     })
 }
 
-/// A size as people write it: `8K`, `2M`.
+/// A size in short form: `8K`, `2M`.
 fn size_name(bytes: usize) -> String {
     match bytes {
         b if b >= MIB && b % MIB == 0 => format!("{}M", b / MIB),

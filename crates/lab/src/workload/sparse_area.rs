@@ -1,14 +1,14 @@
-//! An area of which a scattered share of base pages is used: the pages are drawn by seed and come in random order, so
-//! that every 2 MB region gets about the same share. Huge pages make it several times larger.
+//! An area of which a scattered share of base pages is used: the pages are drawn by seed and touched in random order, so
+//! every 2 MB region has about the same share. Huge pages make it several times larger.
 
 use super::{Common, WorkloadError};
-use crate::clock::now_ns;
-use crate::content::{self, mix, Mismatch};
+use crate::memory::content::{self, mix, Mismatch};
 use crate::memory::{base_page_bytes, Mapping};
+use crate::timing::clock::now_ns;
 use mega_sim::workload::pattern::{sparse_pages, sparse_visit};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// The area. Pages outside of the share are never touched, not even to look.
+/// The area. Pages outside of the share are never touched, not even read.
 #[derive(Debug)]
 pub struct SparseArea {
     memory: Mapping,
@@ -53,7 +53,7 @@ impl SparseArea {
         (self.touched, self.pages.len())
     }
 
-    /// Touches the next page for the first time and returns how long that one store took; then writes the whole page.
+    /// Faults in the next page by one store and returns its latency; then writes the whole page.
     pub fn touch_next(&mut self) -> Option<u64> {
         let page = *self.pages.get(self.touched)?;
         let words = self.memory.page_words(page as usize);
@@ -99,7 +99,7 @@ impl SparseArea {
     /// Checks every page that was touched.
     ///
     /// # Errors
-    /// The first word that is not what was written.
+    /// The first corrupt word.
     pub fn verify(&self) -> Result<usize, WorkloadError> {
         for &page in &self.pages[..self.touched] {
             content::verify(self.memory.page_words(page as usize), self.page_seed(page))

@@ -1,21 +1,21 @@
-//! What a workload says and is told while it runs, the same for all of them:
+//! The events and commands of a running workload, the same for all of them:
 //!
 //! ```text
 //!   born ─(--wait-first: go)─► start ─► phase… ─► ready ─(--wait: go)─► report… ─► result ─(--wait-first: a line)─► checked
 //! ```
 //!
-//! With `--wait-first` nothing is mapped before `go`, so that a manager can be there before the first touch, and everything
-//! stays mapped after `result` until a line or the end of the input comes, so that memory can be looked at.
+//! With `--wait-first` nothing is mapped before `go`, so that a manager can attach before the first touch, and everything
+//! stays mapped after `result` until a line or end of input arrives, so that memory can be inspected.
 
 use super::Common;
-use crate::clock::{now_ns, seconds_between, seconds_to_ns};
-use crate::command::Commands;
-use crate::emit::event;
-use crate::latency::Latency;
 use crate::memory::rss_bytes;
+use crate::protocol::command::Commands;
+use crate::protocol::emit::event;
+use crate::timing::clock::{now_ns, seconds_between, seconds_to_ns};
+use crate::timing::latency::Latency;
 use serde_json::{json, Map, Value};
 
-/// One workload's talk with whoever started it.
+/// A workload's connection to the process that started it.
 #[derive(Debug)]
 pub struct Stage {
     workload: &'static str,
@@ -25,7 +25,7 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Says `born`, and waits for `go` as asked. `None`: it is to end at once.
+    /// Emits `born`, and waits for `go` if requested. `None`: quit at once.
     pub(super) fn enter(workload: &'static str, common: &Common) -> Option<Self> {
         event("born", json!({"workload": workload, "pid": std::process::id()}));
         let commands = Commands::when(common.wait_first);
@@ -36,7 +36,7 @@ impl Stage {
         })
     }
 
-    /// One that nobody talks to.
+    /// One without commands.
     #[cfg(test)]
     pub fn alone(workload: &'static str) -> Self {
         Self {
@@ -46,27 +46,27 @@ impl Stage {
         }
     }
 
-    /// Takes commands from now on if `wanted`; with `--wait-first` it does in any case.
+    /// Accepts commands from now on if `wanted`; with `--wait-first` it always does.
     pub fn listen(&mut self, wanted: bool) {
         if wanted && !self.holds {
             self.commands = Commands::from_stdin();
         }
     }
 
-    /// Waits for `go` if `wanted`. False when `quit` comes first.
+    /// Waits for `go` if `wanted`. False if `quit` arrives first.
     #[must_use]
     pub fn go(&mut self, wanted: bool) -> bool {
         self.listen(wanted);
         !wanted || self.commands.wait_for_go()
     }
 
-    /// The commands that come.
+    /// The command stream.
     #[must_use]
     pub fn commands(&self) -> &Commands {
         &self.commands
     }
 
-    /// Whether `quit` has come.
+    /// Whether `quit` has arrived.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.commands.poll().as_deref() == Some("quit")
@@ -80,23 +80,23 @@ impl Stage {
         event(name, members);
     }
 
-    /// Says that it begins to touch memory, in these areas.
+    /// Emits `start`: it begins to touch memory, in these areas.
     pub fn start(&self, areas: &[Value], fields: Value) {
         self.say("start", areas, fields);
     }
 
-    /// Says that something new begins: `load`, `free`. What `ready` begins needs no name.
+    /// Emits `phase`: a named phase begins (`load`, `free`). The one after `ready` has no name.
     pub fn phase(&self, name: &str) {
         event("phase", json!({ "name": name }));
     }
 
-    /// Says that its memory is as it is to be, and what has been seen so far.
+    /// Emits `ready`: its memory is set up; `fields` are the figures so far.
     pub fn ready(&self, areas: &[Value], fields: Value) {
         self.say("ready", areas, fields);
     }
 
-    /// Says what came out: members of its own, metrics in base units with the unit last in the name, and latencies. With
-    /// `--wait-first` it returns only when told to.
+    /// Emits `result`: the workload's own members, metrics in base units with the unit last in the name, and latencies. With
+    /// `--wait-first` it returns after the next command.
     pub fn result(&self, mut fields: Value, metrics: &[(&str, f64)], latencies: &[(&str, &Latency)]) {
         let metrics: Map<_, _> = metrics.iter().map(|(n, v)| ((*n).to_string(), json!(v))).collect();
         let seen = latencies.iter().filter(|(_, l)| l.count() > 0);
@@ -107,7 +107,7 @@ impl Stage {
         self.hold();
     }
 
-    /// Waits for a line, or the end of the input, with `--wait-first`: called after the result, before anything is freed.
+    /// With `--wait-first`, waits for a line or end of input: called after the result, before memory is freed.
     pub fn hold(&self) {
         if self.holds {
             let _ = self.commands.next();
@@ -115,7 +115,7 @@ impl Stage {
     }
 }
 
-/// The clock of a loop that works for some time: counts operations and reports their rate once a second.
+/// The clock of a timed loop: counts operations and reports their rate once a second.
 #[derive(Debug)]
 pub struct Meter<'a> {
     stage: &'a Stage,
@@ -123,15 +123,15 @@ pub struct Meter<'a> {
     now_ns: u64,
     end_ns: u64,
     operations: u64,
-    /// When a rate was last reported, and how many operations were done by then.
+    /// Time of the last report, and operations up to then.
     reported: (u64, u64),
 }
 
-/// Between two reports.
+/// Time between reports.
 const REPORT_NS: u64 = 1_000_000_000;
 
 impl<'a> Meter<'a> {
-    /// Of a loop that begins now and works for `seconds`.
+    /// Starts the clock of a loop of `seconds`.
     #[must_use]
     pub fn new(stage: &'a Stage, seconds: f64) -> Self {
         let start_ns = now_ns();
@@ -145,7 +145,7 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// Counts `operations` more. False when the time is over or `quit` has come. It reads the clock: to be called after some
+    /// Adds `operations`. False when the time is over or `quit` has arrived. Reads the clock: call it once per some
     /// hundred operations.
     pub fn goes_on(&mut self, operations: u64) -> bool {
         self.operations += operations;
@@ -167,20 +167,20 @@ impl<'a> Meter<'a> {
         self.operations
     }
 
-    /// Time from the beginning to the last count.
+    /// Time from the start to the last count.
     #[must_use]
     pub fn elapsed_ns(&self) -> u64 {
         self.now_ns - self.start_ns
     }
 
-    /// Operations per second over all of that time.
+    /// Operations per second over that time.
     #[must_use]
     pub fn ops_per_s(&self) -> f64 {
         rate(self.operations, self.elapsed_ns())
     }
 }
 
-/// Things per second, of `count` in `elapsed_ns`.
+/// Rate per second of `count` in `elapsed_ns`.
 #[must_use]
 pub fn rate(count: u64, elapsed_ns: u64) -> f64 {
     count as f64 / seconds_between(0, elapsed_ns)

@@ -1,15 +1,16 @@
-//! The embedded store of `mega demo`: a dense part that wants huge pages (a full table under random reads and writes) and
+//! The embedded store of `mega demo`: a dense part that benefits from huge pages (a full table under random reads and writes) and
 //! a sparse part that must not get them (a scattered sixth of its base pages).
 
 use super::sparse_area::SparseArea;
-use super::table::Table;
+use super::table::ValueTable;
 use super::Zipf;
 use super::{area_json, mebibytes, Common, Plan, Stage, Workload, WorkloadError};
-use crate::clock::{now_ns, seconds_between, seconds_to_ns};
-use crate::command::Commands;
-use crate::emit::event;
-use crate::latency::Latency;
 use crate::memory::rss_bytes;
+use crate::protocol::command::Commands;
+use crate::protocol::emit::event;
+use crate::timing::clock::{now_ns, seconds_between, seconds_to_ns};
+use crate::timing::latency::Latency;
+use mega_sim::workload::pattern::{probe_step, touches_due};
 use rand_core::RngCore;
 use serde_json::{json, Value};
 
@@ -23,28 +24,28 @@ pub struct Options {
     /// Address space of the sparse part in MiB (0: none)
     #[arg(long, default_value_t = 6144)]
     pub sparse_mib: usize,
-    /// Share of the sparse part's base pages that is used
+    /// Share of the sparse part's base pages to use
     #[arg(long, default_value_t = 1.0 / 6.0)]
     pub share: f64,
     /// Bytes of a value
     #[arg(long, default_value_t = 1024)]
     pub value_bytes: usize,
-    /// Time to serve
+    /// How long to serve
     #[arg(long, default_value_t = 10.0)]
     pub seconds: f64,
     /// Share of writes
     #[arg(long, default_value_t = 0.1)]
     pub writes: f64,
-    /// Exponent of the Zipf distribution of keys (0: uniform, below 1)
+    /// Exponent of the Zipf distribution of keys (0 is uniform; must be below 1)
     #[arg(long, default_value_t = 0.0)]
     pub zipf: f64,
-    /// Operations per second at a fixed rate (latency from the intended start); 0: one after the other
+    /// Fixed rate in operations per second (latency from the intended start); 0: closed loop
     #[arg(long, default_value_t = 0)]
     pub rate: u64,
-    /// Pages of the sparse part's share that are first touched per second while serving, not in the fill
+    /// Sparse pages faulted in per second while serving instead of in the fill
     #[arg(long, default_value_t = 0)]
     pub grow: u64,
-    /// One operation in this many looks at the sparse part
+    /// One operation in this many reads the sparse part
     #[arg(long, default_value_t = 1000)]
     pub sparse_every: u64,
     /// Words of a value that a read checks
@@ -53,10 +54,10 @@ pub struct Options {
     /// Wait for `go` before the fill
     #[arg(long)]
     pub wait_fill: bool,
-    /// Wait for `go` after the fill, and take commands while serving
+    /// Wait for `go` after the fill, and accept commands while serving
     #[arg(long)]
     pub wait: bool,
-    /// Leave out the final check of everything
+    /// Skip the final full check
     #[arg(long)]
     pub no_verify: bool,
     /// Seed and CPU
@@ -67,18 +68,18 @@ pub struct Options {
 /// Both parts.
 #[derive(Debug)]
 pub struct Store {
-    table: Table,
+    table: ValueTable,
     sparse: Option<SparseArea>,
 }
 
 /// Latencies of operations and of first touches, of the last second and of all.
 #[derive(Debug, Default)]
-struct Seen {
+struct ServeLatencies {
     operations: [Latency; 2],
     touches: [Latency; 2],
 }
 
-impl Seen {
+impl ServeLatencies {
     fn report(&mut self, ops_per_s: f64) -> Value {
         let v = json!({"ops_per_s": ops_per_s, "op": self.operations[0].summary(), "touch": self.touches[0].summary(),
             "rss_bytes": rss_bytes()});
@@ -91,12 +92,12 @@ impl Seen {
 }
 
 impl Store {
-    /// Maps both parts as `o` says, untouched.
+    /// Maps both parts according to `o`, untouched.
     ///
     /// # Errors
-    /// Options that make no sense; memory.
+    /// Invalid options; memory.
     pub fn new(o: &Options) -> Result<Self, WorkloadError> {
-        let table = Table::new(mebibytes(o.dense_mib)?, o.value_bytes, &o.common)?;
+        let table = ValueTable::new(mebibytes(o.dense_mib)?, o.value_bytes, &o.common)?;
         let sparse = match o.sparse_mib {
             0 => None,
             mib => Some(SparseArea::new(mebibytes(mib)?, o.share, &o.common)?),
@@ -144,13 +145,13 @@ impl Store {
         result.map(|_| ())
     }
 
-    /// Serves for `o.seconds`; returns the number of operations and what was seen.
-    fn serve(&mut self, o: &Options, commands: &Commands) -> Result<(u64, Seen), WorkloadError> {
+    /// Serves for `o.seconds`; returns the number of operations and their latencies.
+    fn serve(&mut self, o: &Options, commands: &Commands) -> Result<(u64, ServeLatencies), WorkloadError> {
         let zipf = Zipf::new(self.table.count() as u64, o.zipf);
-        let step = (o.value_bytes / 8).saturating_sub(2) / o.probe.max(1);
+        let step = probe_step(o.value_bytes as u64, o.probe as u64) as usize;
         let write_limit = (o.writes.clamp(0.0, 1.0) * 1024.0) as u64;
         let interval_ns = 1_000_000_000u64.checked_div(o.rate).unwrap_or(0);
-        let (mut rng, mut seen, mut ops, mut grown) = (o.common.rng(), Seen::default(), 0u64, 0u64);
+        let (mut rng, mut seen, mut ops, mut grown) = (o.common.rng(), ServeLatencies::default(), 0u64, 0u64);
         let start = now_ns();
         let end = start + seconds_to_ns(o.seconds);
         let (mut last, mut reported) = (start, 0);
@@ -169,7 +170,7 @@ impl Store {
             if random & 1023 < write_limit {
                 self.table.put(key)?;
             } else {
-                self.table.get(key, step.max(1))?;
+                self.table.get(key, step)?;
             }
             ops += 1;
             if let Some(s) = &self.sparse {
@@ -179,7 +180,7 @@ impl Store {
             }
             now = now_ns();
             seen.operations[0].record(now.saturating_sub(began));
-            if o.grow > 0 && grown < due(now - start, o.grow) {
+            if o.grow > 0 && grown < touches_due(now - start, o.grow) {
                 if let Some(ns) = self.sparse.as_mut().and_then(SparseArea::touch_next) {
                     seen.touches[0].record(ns);
                 }
@@ -206,11 +207,6 @@ impl Store {
     }
 }
 
-/// First touches due after `elapsed_ns` at `per_second`.
-fn due(elapsed_ns: u64, per_second: u64) -> u64 {
-    (u128::from(elapsed_ns) * u128::from(per_second) / 1_000_000_000) as u64
-}
-
 impl Workload for Options {
     fn common(&self) -> &Common {
         &self.common
@@ -234,7 +230,7 @@ fn run(o: &Options, stage: &mut Stage) -> Result<(), WorkloadError> {
         return Ok(());
     }
     let start = now_ns();
-    let reserve = due(seconds_to_ns(o.seconds), o.grow) as usize;
+    let reserve = touches_due(seconds_to_ns(o.seconds), o.grow) as usize;
     let fill = store.fill(reserve);
     let sparse_pages = store.sparse.as_ref().map_or((0, 0), SparseArea::progress);
     let fill_ns = now_ns() - start;

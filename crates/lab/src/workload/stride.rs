@@ -1,11 +1,11 @@
-//! MEGA's Table 6: memory visited in steps of 32 KB, shifted by 8 bytes each time. Every page is used, but never many of a
-//! region's pages between two scans of a slow program: utilization builds up late, MEGA's bad case.
+//! MEGA's Table 6: memory visited in steps of 32 KB, shifted by 8 bytes each time. Every page is used, but few of a
+//! region's pages between two scans: utilization builds up late, MEGA's bad case.
 
 use super::stage::rate;
 use super::{area_json, mebibytes, Common, Plan, Stage, Workload, WorkloadError};
-use crate::clock::now_ns;
-use crate::emit::event;
+use crate::protocol::emit::event;
 use crate::stats;
+use crate::timing::clock::now_ns;
 use serde_json::json;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -33,7 +33,7 @@ pub struct Options {
 /// One pass: adds one to each visited word, which must be `passes_before`. Returns the number of visits.
 ///
 /// # Errors
-/// The index of a word that is not.
+/// The index of the first word that differs.
 pub fn pass(words: &[AtomicU64], step: usize, shifts: usize, passes_before: u64) -> Result<u64, usize> {
     let mut visits = 0;
     for shift in 0..shifts.min(step) {
@@ -49,7 +49,7 @@ pub fn pass(words: &[AtomicU64], step: usize, shifts: usize, passes_before: u64)
     Ok(visits)
 }
 
-/// Visits in a second, about: for plans only.
+/// Visits per second (approximate; for plans only).
 const VISITS_PER_SECOND: f64 = 20e6;
 
 impl Options {

@@ -1,11 +1,11 @@
-//! The dense part of `store`: an index by open addressing and a slab of values, both mapped and fully used. A value says
-//! which key it belongs to, how often it was written, and is otherwise derived from both, so any word of it can be checked.
+//! The dense part of `store`: an index by open addressing and a slab of values, both mapped and fully used. A value holds
+//! its key, its version and words derived from both, so any word of it can be checked.
 
 use super::{Common, WorkloadError};
-use crate::clock::now_ns;
-use crate::content::{self, mix};
-use crate::latency::Latency;
+use crate::memory::content::{self, mix};
 use crate::memory::{base_page_bytes, Mapping};
+use crate::timing::clock::now_ns;
+use crate::timing::latency::Latency;
 use mega_sim::workload::pattern::{table_key, table_rank_at};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -14,24 +14,24 @@ const HEAD: usize = 2;
 
 /// The table.
 #[derive(Debug)]
-pub struct Table {
+pub struct ValueTable {
     /// Pairs of key (0: free) and slab number.
     index: Mapping,
     mask: usize,
     slab: Mapping,
     words_per_value: usize,
     count: usize,
-    /// Places of the slab without a value, the last one to be used first; untouched as long as there are none.
+    /// Free slots of the slab, last in, first out; untouched while there are none.
     free: Mapping,
     free_count: usize,
     seed: u64,
 }
 
-impl Table {
+impl ValueTable {
     /// Maps a table whose slab has `bytes` for values of `value_bytes` (a multiple of 8, at least 32), untouched.
     ///
     /// # Errors
-    /// Sizes that make no sense; memory.
+    /// Invalid sizes; memory.
     pub fn new(bytes: usize, value_bytes: usize, common: &Common) -> Result<Self, WorkloadError> {
         if value_bytes < 32 || value_bytes % 8 != 0 || value_bytes > bytes {
             let text = format!("values of {value_bytes} bytes: expected a multiple of 8, 32 at least, {bytes} at most");
@@ -62,7 +62,7 @@ impl Table {
         [&self.index, &self.slab]
     }
 
-    /// Number of values that it has room for, and has after [`Self::fill`].
+    /// Capacity in values; all are present after [`Self::fill`].
     #[must_use]
     pub fn count(&self) -> usize {
         self.count
@@ -74,14 +74,14 @@ impl Table {
         table_key(self.seed, rank)
     }
 
-    /// Puts every key in, recording the first touch of each page of the slab in `touches`.
+    /// Inserts every key, recording the first touch of each page of the slab in `touches`.
     pub fn fill(&self, touches: &mut Latency) {
         let words_per_page = base_page_bytes() / 8;
         let mut next_page = 0;
         let words = self.slab.words();
         for slab_at in 0..self.count {
             let end = (slab_at + 1) * self.words_per_value;
-            // The value is written afterwards, over what the touch leaves.
+            // The value is written afterwards, over the touched word.
             while next_page * words_per_page < end {
                 let w = &words[next_page * words_per_page];
                 let start = now_ns();
@@ -141,7 +141,7 @@ impl Table {
         Ok(self.look(key)?.is_some())
     }
 
-    /// Puts `key`, which must not be there, at the place that was freed last; false when there is none.
+    /// Inserts `key`, which must be absent, at the slot freed last; false when none is free.
     pub fn add(&mut self, key: u64) -> bool {
         let Some(last) = self.free_count.checked_sub(1) else {
             return false;
@@ -153,10 +153,10 @@ impl Table {
         true
     }
 
-    /// Takes `key` out, after a check of its head and every `step`-th word of its value: a delete must not hide a corruption.
+    /// Removes `key` after checking its head and every `step`-th word of its value: a delete must not hide a corruption.
     ///
     /// # Errors
-    /// When it is not there; when index or value are corrupt.
+    /// When it is absent; when index or value are corrupt.
     pub fn remove(&mut self, key: u64, step: usize) -> Result<(), WorkloadError> {
         self.get(key, step)?;
         let (slot, at) = self.find(key)?;
@@ -166,7 +166,7 @@ impl Table {
         Ok(())
     }
 
-    /// Empties an index slot, and moves what follows it back to where a search will find it.
+    /// Empties an index slot, and shifts the entries after it back so that probes still find them.
     fn close(&self, slot: usize) {
         let words = self.index.words();
         let (mut hole, mut next) = (slot, slot);
@@ -177,7 +177,7 @@ impl Table {
                 break;
             }
             let home = mix(key) as usize & self.mask;
-            // It may move when its search begins at the hole or before it.
+            // It may move if its probe sequence starts at the hole or before it.
             if next.wrapping_sub(home) & self.mask >= next.wrapping_sub(hole) & self.mask {
                 words[hole * 2].store(key, Relaxed);
                 words[hole * 2 + 1].store(words[next * 2 + 1].load(Relaxed), Relaxed);
@@ -188,7 +188,7 @@ impl Table {
         words[hole * 2 + 1].store(0, Relaxed);
     }
 
-    /// Gives whole base pages without a value back to the kernel, as an allocator does that purges. Returns their bytes.
+    /// Returns whole free base pages to the kernel, as a purging allocator does. Returns their bytes.
     ///
     /// # Errors
     /// What the kernel answers.
@@ -223,7 +223,7 @@ impl Table {
         content::fill(&words[HEAD..], Self::value_seed(key, version));
     }
 
-    /// Writes a new version of the value of `key`, after a check of the old one: a write must not hide a corruption.
+    /// Writes a new version of the value of `key` after checking the old one: a write must not hide a corruption.
     ///
     /// # Errors
     /// When index or value are corrupt.
@@ -238,7 +238,7 @@ impl Table {
     /// Reads the value of `key` and checks its head and every `step`-th word.
     ///
     /// # Errors
-    /// When anything is not what it must be.
+    /// When anything is corrupt.
     pub fn get(&self, key: u64, step: usize) -> Result<(), WorkloadError> {
         let (_, at) = self.find(key)?;
         let from = at * self.words_per_value;
@@ -266,7 +266,7 @@ impl Table {
     /// Looks up every key and checks every word of its value.
     ///
     /// # Errors
-    /// The first that is not what it must be.
+    /// The first corrupt value.
     pub fn verify(&self) -> Result<usize, WorkloadError> {
         (0..self.count as u64).try_for_each(|rank| self.get(self.key(rank), 1))?;
         Ok(self.count)
@@ -280,7 +280,7 @@ mod tests {
     #[test]
     fn every_key_is_found_before_and_after_writes_whatever_the_value_size() {
         for value_bytes in [32, 1000, 1024, 4096, 5000] {
-            let t = Table::new(1 << 20, value_bytes, &Common::of_seed(3)).unwrap();
+            let t = ValueTable::new(1 << 20, value_bytes, &Common::of_seed(3)).unwrap();
             let mut touches = Latency::new();
             t.fill(&mut touches);
             assert_eq!(t.verify().unwrap(), (1 << 20) / value_bytes, "{value_bytes}");
@@ -293,7 +293,7 @@ mod tests {
 
     #[test]
     fn keys_come_and_go_and_all_others_stay_found() {
-        let mut t = Table::new(1 << 18, 64, &Common::of_seed(3)).unwrap();
+        let mut t = ValueTable::new(1 << 18, 64, &Common::of_seed(3)).unwrap();
         t.fill(&mut Latency::new());
         let n = t.count() as u64;
         let gone = |rank: u64| mix(rank) % 3 == 0;
@@ -314,7 +314,7 @@ mod tests {
 
     #[test]
     fn pages_without_values_are_given_back_and_no_others() {
-        let mut t = Table::new(1 << 20, 2048, &Common::of_seed(3)).unwrap();
+        let mut t = ValueTable::new(1 << 20, 2048, &Common::of_seed(3)).unwrap();
         t.fill(&mut Latency::new());
         // Places 0..=2 are free: page 0, and half of page 1.
         let key_at = |at: usize| t.slab.words()[at * 256].load(Relaxed);
@@ -330,7 +330,7 @@ mod tests {
 
     #[test]
     fn a_changed_word_a_lost_key_and_a_stale_version_are_found() {
-        let t = Table::new(1 << 16, 1024, &Common::of_seed(3)).unwrap();
+        let t = ValueTable::new(1 << 16, 1024, &Common::of_seed(3)).unwrap();
         t.fill(&mut Latency::new());
         t.slab.words()[5].fetch_xor(1, Relaxed);
         assert!(t.verify().unwrap_err().to_string().contains("word 5"));
@@ -347,7 +347,9 @@ mod tests {
     fn value_sizes_that_make_no_sense_are_wrong_usage() {
         for bad in [0, 16, 33, 1 << 30] {
             assert_eq!(
-                Table::new(1 << 20, bad, &Common::of_seed(1)).unwrap_err().exit_code(),
+                ValueTable::new(1 << 20, bad, &Common::of_seed(1))
+                    .unwrap_err()
+                    .exit_code(),
                 2
             );
         }

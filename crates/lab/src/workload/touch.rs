@@ -2,11 +2,11 @@
 
 use super::stage::rate;
 use super::{area_json, mebibytes, Common, Plan, Stage, Workload, WorkloadError};
-use crate::clock::now_ns;
-use crate::content::{verify_zero, word};
-use crate::emit::event;
-use crate::latency::Latency;
+use crate::memory::content::{verify_zero, word};
 use crate::memory::{base_page_bytes, rss_bytes, Mapping};
+use crate::protocol::emit::event;
+use crate::timing::clock::now_ns;
+use crate::timing::latency::Latency;
 use mega_sim::workload::pattern::PageOrder;
 use serde_json::json;
 use std::sync::atomic::Ordering::Relaxed;
@@ -18,10 +18,10 @@ pub struct Options {
     /// Size of the area in MiB
     #[arg(long, default_value_t = 1024)]
     pub mib: usize,
-    /// Time one touch in this many (a look at the clock takes about 25 ns)
+    /// Time one touch in this many (a clock read takes about 25 ns)
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub every: u32,
-    /// Touch the pages scattered over the area, not in their order
+    /// Touch the pages in scattered order instead of ascending
     #[arg(long)]
     pub scattered: bool,
     /// Seed and CPU

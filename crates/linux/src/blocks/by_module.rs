@@ -1,6 +1,6 @@
 //! Reading physical memory through mega.ko: 32 bytes a block instead of 4096, and which pages look pinned.
 
-use mega_core::block::{Block, Hpfn, PageKind, Zone};
+use mega_core::compaction::block::{Block, Hpfn, PageKind, Zone};
 use mega_core::units::{BasePages, REGION_PAGES};
 
 use super::{block_ranges, count_free, zones, BlocksError};
@@ -49,7 +49,7 @@ fn block(hpfn: Hpfn, seen: &uapi::Block, zones: &[Zone]) -> Block {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mega_core::block::BlockKind;
+    use mega_core::compaction::block::BlockKind;
 
     fn seen() -> uapi::Block {
         uapi::Block {

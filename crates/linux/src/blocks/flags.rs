@@ -9,7 +9,7 @@
 //! - THP is set for any large folio of anonymous memory or page cache, 64 KB ones too. What is huge is told from heads and tails.
 //! - SLAB pages keep other things where the bits of ANON and MMAP come from: SLAB goes first.
 
-use mega_core::block::PageKind;
+use mega_core::compaction::block::PageKind;
 
 const SLAB: u64 = 1 << 7;
 const LRU: u64 = 1 << 5;

@@ -17,7 +17,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use mega_core::block::{Block, BlockKind, Hpfn, PageKind, Zone, ZoneKind};
+use mega_core::compaction::block::{Block, BlockKind, Hpfn, PageKind, Zone, ZoneKind};
 use mega_core::units::{BasePages, Blocks, BASE_PAGE_BYTES, REGION_PAGES};
 
 use crate::error::Error;
@@ -26,6 +26,7 @@ use crate::proc::{buddyinfo, iomem, zoneinfo, ProcRoot};
 
 mod by_module;
 mod flags;
+pub mod fragmentation;
 
 pub use by_module::read_by_module;
 

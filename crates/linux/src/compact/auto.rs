@@ -1,27 +1,27 @@
-//! Chosen blocks where mega.ko is loaded when there is something to do, the kernel's own choice where it is not.
+//! mega.ko with chosen blocks while it is loaded, the kernel's own compaction otherwise.
 
-use mega_core::planner::Planner;
+use mega_core::compaction::planner::Planner;
 
-use super::chosen::{self, Chosen};
+use super::chosen::{self, ChosenBlocks};
 use super::node::Node;
 use super::{Actuator, CompactError, Task, Way, Work};
 use crate::proc::ProcRoot;
 
-/// Both ways, and which was taken last.
+/// Both methods, and which ran last.
 pub struct Auto {
-    chosen: Chosen,
+    chosen: ChosenBlocks,
     node: Option<Node>,
     last: Way,
 }
 
 impl Auto {
-    /// Finds out what there is now.
+    /// Opens what is available now.
     pub fn open(root: &ProcRoot, planner: Box<dyn Planner>) -> Result<Self, CompactError> {
         let (last, node) = match (chosen::find(), Node::open(root)) {
             (Ok(_), node) => (Way::Chosen, node.ok()),
             (Err(_), node) => (Way::Node, Some(node?)),
         };
-        let chosen = Chosen::unchecked(planner);
+        let chosen = ChosenBlocks::unchecked(planner);
         Ok(Self { chosen, node, last })
     }
 }

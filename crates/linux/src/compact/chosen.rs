@@ -1,47 +1,48 @@
-//! Chosen blocks emptied by mega.ko: those that the task names, or those that a planner ranks highest by what mega.ko sees of them.
+//! Evacuates chosen blocks by mega.ko: those that the task names, or those that a planner ranks highest.
 //!
 //! - The planner ranks as it does for everybody (SYSTOR'19, section 3.4): nothing is ranked here. What mega.ko adds to what it looks at is which
 //!   pages look pinned: a block with one counts as unmovable, so it is not named.
-//! - A few blocks a call, best first, so that it ends soon when it is told to. mega.ko looks at the time before each block.
-//! - Each block that is said to be free is looked at again right afterwards, in /proc/kpageflags. Both numbers are told.
-//! - A block that could not be emptied is left alone for a while: it would rank as high the next time.
-//! - The device is open only meanwhile: the module may be unloaded at any other time.
+//! - A few blocks per call, best first, so that stopping is prompt; mega.ko checks its budget before each block.
+//! - Each block reported free is verified in /proc/kpageflags. Both numbers are reported.
+//! - A block that could not be evacuated backs off for a while: it would rank as high the next time.
+//! - The device is open only during a task: the module may be unloaded at any other time.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use mega_core::block::{Block, BlockHistory, BlockKind, Hpfn};
-use mega_core::planner::{Planner, Seen};
-use mega_core::stock::{self, Ended};
+use mega_core::compaction::block::{Block, BlockKind, Hpfn};
+use mega_core::compaction::history::BlockHistory;
+use mega_core::compaction::planner::{Planner, PlannerInput};
+use mega_core::compaction::target::{self, Ended};
 use mega_core::units::{Blocks, Bytes, Time};
 use rustix::io::Errno;
 
 use super::{Actuator, CompactError, Task, Way, Work};
 use crate::blocks;
 use crate::module::uapi::{CompactBlock, CAN_BLOCKS, CAN_COMPACT};
-use crate::module::{Module, ModuleError, Outcome};
+use crate::module::{BlockOutcome, Module, ModuleError};
 use crate::proc::{meminfo, ProcRoot};
 use crate::sys;
 
 /// Blocks of a call: some tens of milliseconds.
 const BATCH: usize = 8;
-/// For how long a block that could not be emptied is left alone.
+/// Back-off of a block that could not be evacuated.
 const LEFT_ALONE: Duration = Duration::from_secs(60);
 
-/// Who ranks, and what is remembered of blocks.
-pub struct Chosen {
+/// The planner, and what is remembered of blocks.
+pub struct ChosenBlocks {
     planner: Box<dyn Planner>,
     history: BlockHistory,
     left_alone: BTreeMap<Hpfn, Instant>,
 }
 
-/// The module, if it is loaded, may be used, and can do it.
+/// The module, if it is loaded, permitted and capable.
 pub fn find() -> Result<Module, CompactError> {
     let missing = |why: String| CompactError::Missing { way: Way::Chosen, why };
     let module = Module::open().map_err(|error| missing(error.to_string()))?;
     match module.can(CAN_COMPACT) && module.can(CAN_BLOCKS) {
         true => Ok(module),
-        false => Err(missing("this mega.ko cannot empty blocks".into())),
+        false => Err(missing("this mega.ko cannot evacuate blocks".into())),
     }
 }
 
@@ -59,14 +60,14 @@ fn failed(error: ModuleError) -> CompactError {
     }
 }
 
-impl Chosen {
+impl ChosenBlocks {
     /// Checks that the module is there.
     pub fn open(planner: Box<dyn Planner>) -> Result<Self, CompactError> {
         find()?;
         Ok(Self::unchecked(planner))
     }
 
-    /// Whether it is there is seen when there is something to do.
+    /// Without checking: the module is looked for at each task.
     pub fn unchecked(planner: Box<dyn Planner>) -> Self {
         Self {
             planner,
@@ -83,7 +84,7 @@ impl Chosen {
         self.left_alone.retain(|_, until| *until > now);
         seen.retain(|block| !self.left_alone.contains_key(&block.hpfn));
         let choices = self.planner.rank(
-            &Seen {
+            &PlannerInput {
                 blocks: &seen,
                 zones: &zones,
                 total: Bytes(meminfo::read(root)?.total_bytes.unwrap_or(0)),
@@ -94,9 +95,9 @@ impl Chosen {
         Ok(choices.into_iter().map(|choice| choice.hpfn).collect())
     }
 
-    /// Empties blocks until the task is over.
+    /// Evacuates blocks until the task is over.
     fn empty(&mut self, module: &Module, list: &[Hpfn], task: &Task<'_>) -> Result<Work, CompactError> {
-        let mut chosen = stock::Chosen::default();
+        let mut chosen = target::ChosenBlocks::default();
         let mut ended = None;
         let mut left = list;
         while !left.is_empty() {
@@ -118,8 +119,12 @@ impl Chosen {
                 let outcome = said.outcome();
                 *chosen.outcomes.entry(outcome.word()).or_default() += 1;
                 match outcome {
-                    Outcome::Freed => freed.push(*block),
-                    Outcome::Already | Outcome::NoRoom | Outcome::Budget | Outcome::Interrupted | Outcome::Undone => {}
+                    BlockOutcome::Freed => freed.push(*block),
+                    BlockOutcome::Already
+                    | BlockOutcome::NoRoom
+                    | BlockOutcome::Budget
+                    | BlockOutcome::Interrupted
+                    | BlockOutcome::Undone => {}
                     _ => {
                         self.left_alone.insert(*block, Instant::now() + LEFT_ALONE);
                     }
@@ -130,7 +135,7 @@ impl Chosen {
             left = later;
         }
         if !left.is_empty() {
-            *chosen.outcomes.entry(Outcome::Undone.word()).or_default() += left.len() as u64;
+            *chosen.outcomes.entry(BlockOutcome::Undone.word()).or_default() += left.len() as u64;
         }
         let ended = match ended {
             None => task.over(0)?,
@@ -143,7 +148,7 @@ impl Chosen {
         })
     }
 
-    /// What came to blocks by moving does not make them younger.
+    /// Pages migrated into blocks do not make these younger.
     fn note_moved(&mut self, module: &Module, root: &ProcRoot) -> Result<(), CompactError> {
         if self.history.is_empty() {
             return Ok(());
@@ -154,7 +159,7 @@ impl Chosen {
     }
 }
 
-impl Actuator for Chosen {
+impl Actuator for ChosenBlocks {
     fn way(&self) -> Way {
         Way::Chosen
     }

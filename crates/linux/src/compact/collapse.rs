@@ -1,22 +1,22 @@
-//! Memory of our own collapsed into huge pages, and freed: a collapse compacts when blocks are short, in our time and in nobody else's.
+//! Collapses memory of our own and frees it: a collapse compacts directly when blocks are short, in our context.
 //!
-//! As with the pool, the blocks that are free have to be taken first; and each of them is zeroed, which costs more than taking it.
+//! As with the pool, it first takes the blocks that are free; zeroing each costs more than allocating it.
 
 use std::time::Duration;
 
-use mega_core::stock::Ended;
+use mega_core::compaction::target::Ended;
 use mega_core::units::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES};
 use rustix::fd::AsFd;
 use rustix::io::Errno;
 
 use super::{Actuator, CompactError, Task, Way, Work};
 use crate::proc::buddyinfo;
-use crate::sys::{self, Advice, Scratch};
+use crate::sys::{self, Madvise, Scratch};
 
-/// Refusals in a row after which no more are to be had.
+/// Failures in a row after which it gives up.
 const GIVE_UP_AFTER: u32 = 8;
 
-/// Nothing has to be kept.
+/// Stateless.
 pub struct Collapse;
 
 impl Actuator for Collapse {
@@ -36,7 +36,7 @@ impl Actuator for Collapse {
         };
         let us = sys::pidfd_open(std::process::id()).map_err(failed("opening ourselves"))?;
         let free = buddyinfo::read(task.root)?.free_blocks().0;
-        // What others free meanwhile is taken, too; a quarter more and some is enough for that.
+        // A margin of a quarter for what others free meanwhile.
         let regions = task.target.0.max(free).saturating_mul(5) / 4 + 64;
         let bytes = usize::try_from((regions + 1).saturating_mul(HUGE_PAGE_BYTES)).unwrap_or(usize::MAX);
         let mut area = Scratch::map(bytes).map_err(failed("mapping memory"))?;
@@ -48,7 +48,7 @@ impl Actuator for Collapse {
             }
             let address = first + region * HUGE_PAGE_BYTES;
             area.touch(address..address + BASE_PAGE_BYTES, BASE_PAGE_BYTES as usize);
-            match sys::process_madvise(us.as_fd(), address, HUGE_PAGE_BYTES, Advice::Collapse) {
+            match sys::process_madvise(us.as_fd(), address, HUGE_PAGE_BYTES, Madvise::Collapse) {
                 Ok(_) => (held, refused) = (held + 1, 0),
                 Err(Errno::NOMEM | Errno::BUSY | Errno::AGAIN) => refused += 1,
                 Err(errno) => return Err(failed("MADV_COLLAPSE")(errno)),

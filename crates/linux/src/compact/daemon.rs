@@ -1,10 +1,10 @@
-//! What the kernel's compaction threads, `kcompactdN`, cost.
+//! Processor time of the kernel's compaction threads, `kcompactdN`.
 
 use std::time::Duration;
 
 use crate::proc::{read_bounded, stat, task, ProcRoot};
 
-/// Their PIDs; none where they cannot be seen.
+/// Their PIDs; empty where they cannot be seen.
 pub fn find(root: &ProcRoot) -> Vec<u32> {
     // Kernel threads are among the first processes of a boot.
     let all = task::processes(root).unwrap_or_default().into_iter();
@@ -14,7 +14,7 @@ pub fn find(root: &ProcRoot) -> Vec<u32> {
     all.filter(is_one).collect()
 }
 
-/// Processor time of all of them since boot: in nanoseconds by schedstat, or in hundredths of a second where the kernel does not keep it.
+/// Processor time of all of them since boot: from schedstat (ns), or from stat (10 ms) without CONFIG_SCHED_INFO.
 pub fn cpu_time(root: &ProcRoot, threads: &[u32]) -> Duration {
     let precise = |pid: u32| {
         let text = read_bounded(&root.of_process(pid, "schedstat"), 4096).ok()?;

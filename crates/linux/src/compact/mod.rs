@@ -1,31 +1,31 @@
-//! Making free blocks: the ways that a stock kernel has, and mega.ko's, one file each, behind one trait.
+//! Compaction: what an unmodified kernel offers to make free 2 MB blocks, and mega.ko, one file each, behind one trait.
 //!
 //! | file | way | what bounds it |
 //! | --- | --- | --- |
-//! | `node` | `compact` of each NUMA node, written by a process that is killed once there is enough | blocks and time |
-//! | `proactive` | `vm.compaction_proactiveness` raised for a while: kcompactd does it | time, roughly |
-//! | `pool` | `nr_hugepages` raised step by step, and lowered again | blocks and time |
-//! | `offline` | a block group of memory taken offline and online again | one group, time |
-//! | `collapse` | memory of our own collapsed into huge pages, and freed | blocks and time |
-//! | `chosen` | chosen blocks emptied by mega.ko | blocks and time |
+//! | `node` | writes `compact` of each NUMA node in a helper process, killed once the target is reached | blocks and time |
+//! | `proactive` | raises `vm.compaction_proactiveness` for a while; kcompactd compacts | time, roughly |
+//! | `pool` | raises `nr_hugepages` step by step, then lowers it | blocks and time |
+//! | `offline` | offlines and onlines a memory block of the kernel (128 MB) | one group, time |
+//! | `collapse` | collapses memory of our own, then frees it | blocks and time |
+//! | `chosen` | mega.ko evacuates chosen blocks | blocks and time |
 //! | `auto` | `chosen` where mega.ko is loaded, `node` where not | |
-//! | `lists` | no way of its own: has the processors give their free pages back | |
+//! | `lists` | drains the per-CPU free lists, for all of them | |
 //!
-//! What is emptied goes onto the processors' own free lists first. They are given back before, while and after ([`lists`]); what is on them
-//! nevertheless counts towards the amount, and is told apart.
+//! Freed pages go to the per-CPU free lists first. These are drained before, during and after (`lists`); what they still hold counts
+//! towards the target and is reported apart.
 //!
-//! Only `chosen` can be told which blocks to empty; `offline` picks the group in which most of the chosen blocks are.
+//! Only `chosen` evacuates given blocks; `offline` picks the group that holds most of them.
 //!
-//! What an action gained is what the looks before and after it say ([`compact`]), never what a call returned. All settings that a way
-//! changes go through [`Knobs`], so that they are put back after a crash, too.
+//! The gain is measured by reading free memory before and after ([`compact`]), never taken from a return value. Settings are changed
+//! through [`Knobs`], which restores them even after a crash.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use mega_core::block::Hpfn;
-use mega_core::planner::{self, Planner};
-use mega_core::stock::{Chosen, Compacted, Ended, Order};
+use mega_core::compaction::block::Hpfn;
+use mega_core::compaction::planner::{self, Planner};
+use mega_core::compaction::target::{ChosenBlocks, Compacted, Ended, Order};
 use mega_core::units::{Blocks, Bytes, HUGE_PAGE_BYTES, REGION_PAGES};
 use rustix::io::Errno;
 
@@ -34,6 +34,7 @@ use crate::error::Error;
 use crate::knobs::{KnobError, Knobs};
 use crate::proc::{buddyinfo, meminfo, vmstat, ProcRoot};
 use crate::sys;
+use lists::Refresher;
 
 mod auto;
 mod chosen;
@@ -46,10 +47,10 @@ mod pool;
 mod proactive;
 mod write;
 
-/// A way of making free blocks.
+/// A compaction method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Way {
-    /// Chosen blocks are emptied, by mega.ko.
+    /// mega.ko evacuates chosen blocks.
     Chosen,
     /// `compact` of each NUMA node.
     Node,
@@ -74,7 +75,7 @@ impl Way {
         Self::Collapse,
     ];
 
-    /// The ways that a stock kernel has.
+    /// The methods of an unmodified kernel.
     pub const STOCK: [Self; 5] = [Self::Node, Self::Proactive, Self::Pool, Self::Offline, Self::Collapse];
 
     /// Its word.
@@ -90,11 +91,11 @@ impl Way {
     }
 }
 
-/// Why blocks cannot be made.
+/// Why compaction is not possible, or failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CompactError {
-    /// This machine does not have this way.
+    /// This machine does not have this method.
     #[error("{}: not possible here: {why}", .way.word())]
     Missing {
         /// The way.
@@ -122,8 +123,8 @@ pub enum CompactError {
         /// What the kernel said.
         errno: Errno,
     },
-    /// It would take memory that others need.
-    #[error("{}: it would hold {wanted} for a moment, and at most {most} may be taken", .way.word())]
+    /// It would take memory that others need: see `limit`.
+    #[error("{}: needs {wanted} transiently; limit {most}", .way.word())]
     NoRoom {
         /// The way.
         way: Way,
@@ -153,43 +154,46 @@ pub enum CompactError {
     Blocks(#[from] BlocksError),
 }
 
-/// What an actuator has to do, and when it has done enough.
+/// What an actuator has to reach, and when it must end.
 pub struct Task<'a> {
     root: &'a ProcRoot,
-    /// Blocks to empty, best first. Who cannot choose takes no notice of it; who can chooses by itself where there are none.
+    /// Blocks to evacuate, best first; methods that cannot choose ignore it. Empty: the planner chooses.
     chosen: &'a [Hpfn],
-    /// How many blocks were ordered.
+    /// Blocks requested.
     asked: Blocks,
-    /// Free blocks to have.
+    /// Free blocks to reach.
     target: Blocks,
-    /// Pages on the processors' own lists at the beginning.
+    /// Pages on per-CPU free lists at the beginning.
     lists_before: u64,
-    /// Pages moved by anybody since boot, at the beginning.
+    /// `pgmigrate_success` at the beginning.
     moved_before: u64,
+    refresher: &'a Refresher<'a>,
     deadline: Instant,
     stop: &'a dyn Fn() -> bool,
 }
 
 impl Task<'_> {
-    /// It is to end at once.
+    /// It must end at once.
     pub fn is_stopped(&self) -> bool {
         (self.stop)()
     }
 
-    /// Its time is over.
+    /// Its deadline has passed.
     fn is_late(&self) -> bool {
         Instant::now() >= self.deadline
     }
 
-    /// Whether it is over, and why. `held`: blocks that the actuator holds and will free.
+    /// Whether it must end, and why. `held`: blocks that the actuator holds and will free.
     fn over(&self, held: u64) -> Result<Option<Ended>, CompactError> {
         if self.is_stopped() {
             return Ok(Some(Ended::Stopped));
         }
-        lists::refresh(self.root);
-        let free = buddyinfo::read(self.root)?.free_blocks().0;
-        let there = free.saturating_add(held);
-        if there >= self.target.0 || there.saturating_add(self.on_lists()?) >= self.target.0 {
+        let there = || Ok::<_, CompactError>(buddyinfo::read(self.root)?.free_blocks().0.saturating_add(held));
+        if there()? >= self.target.0 {
+            return Ok(Some(Ended::Amount));
+        }
+        self.refresher.refresh_if_due(lists::pages(self.root)?);
+        if there()?.saturating_add(self.on_lists()?) >= self.target.0 {
             return Ok(Some(Ended::Amount));
         }
         Ok(self.is_late().then_some(Ended::Time))
@@ -197,8 +201,8 @@ impl Task<'_> {
 }
 
 impl Task<'_> {
-    /// What compaction put onto the processors' own lists so far, in blocks: what they grew by, but no more than was moved. Others free
-    /// pages there, too.
+    /// What compaction put on the per-CPU free lists so far, in blocks: their growth, capped by the pages migrated, since others free
+    /// pages there too.
     fn on_lists(&self) -> Result<u64, CompactError> {
         let grown = lists::pages(self.root)?.saturating_sub(self.lists_before);
         if grown < u64::from(REGION_PAGES) {
@@ -209,24 +213,24 @@ impl Task<'_> {
     }
 }
 
-/// Pages moved by anybody since boot.
+/// Pages migrated since boot, on anybody's behalf.
 fn moved(counters: &vmstat::Vmstat) -> u64 {
     counters.get("pgmigrate_success").unwrap_or(0)
 }
 
-/// What an actuator says of its own work.
+/// An actuator's own account of its work.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Work {
     /// Why it ended.
     pub ended: Ended,
     /// Processor time of processes that it started.
     pub helpers_cpu: Duration,
-    /// What became of the blocks that it was told, or chose, to empty.
-    pub chosen: Option<Chosen>,
+    /// What became of the blocks that were to be evacuated.
+    pub chosen: Option<ChosenBlocks>,
 }
 
 impl Work {
-    /// Work of a way that does not choose.
+    /// Work of a method that does not choose blocks.
     fn unchosen(ended: Ended, helpers_cpu: Duration) -> Self {
         Self {
             ended,
@@ -236,26 +240,26 @@ impl Work {
     }
 }
 
-/// A way of making free blocks, ready to be used. Whatever it changes it has put back when a call returns.
+/// A compaction method, ready for use. It restores whatever it changes before a call returns.
 pub trait Actuator: Send {
     /// Which.
     fn way(&self) -> Way;
 
-    /// Works until the task is over.
+    /// Compacts until the task is over.
     ///
     /// # Errors
-    /// When nothing can be done, or no more.
+    /// The method is missing, not allowed, or failed part way.
     fn make(&mut self, task: &Task<'_>) -> Result<Work, CompactError>;
 }
 
-/// Makes a way ready, or says why it is not there. Nothing is changed. Settings are remembered in `state_folder` (/run/mega).
+/// Opens a method. Changes nothing. Settings that it will change are recorded in `state_folder` (/run/mega).
 ///
 /// # Errors
 /// [`CompactError::Missing`] and [`CompactError::NotAllowed`].
 pub fn open(way: Way, root: &ProcRoot, state_folder: &Path) -> Result<Box<dyn Actuator>, CompactError> {
     let knobs = || Knobs::open(root.clone(), state_folder);
     Ok(match way {
-        Way::Chosen => Box::new(chosen::Chosen::open(Box::<planner::Mega>::default())?),
+        Way::Chosen => Box::new(chosen::ChosenBlocks::open(Box::<planner::Mega>::default())?),
         Way::Node => Box::new(node::Node::open(root)?),
         Way::Proactive => Box::new(proactive::Proactive::open(root, knobs()?)?),
         Way::Pool => Box::new(pool::Pool::open(root, knobs()?)?),
@@ -264,24 +268,23 @@ pub fn open(way: Way, root: &ProcRoot, state_folder: &Path) -> Result<Box<dyn Ac
     })
 }
 
-/// Makes mega.ko ready to empty blocks: those of the task, or where it names none those that this planner ranks highest.
+/// Opens mega.ko to evacuate the task's blocks or, where it names none, those that the planner ranks highest.
 ///
 /// # Errors
 /// [`CompactError::Missing`] where it is not loaded.
 pub fn open_chosen(planner: Box<dyn Planner>) -> Result<Box<dyn Actuator>, CompactError> {
-    Ok(Box::new(chosen::Chosen::open(planner)?))
+    Ok(Box::new(chosen::ChosenBlocks::open(planner)?))
 }
 
-/// Makes ready what empties the blocks that the planner chooses wherever mega.ko is loaded when there is something to do, and has the
-/// kernel choose them (`node`) wherever it is not. It may be loaded and unloaded meanwhile.
+/// Opens both: mega.ko with the planner's choice whenever it is loaded at the time of a task, `node` otherwise.
 ///
 /// # Errors
-/// Neither is possible.
+/// Neither is available.
 pub fn open_auto(root: &ProcRoot, planner: Box<dyn Planner>) -> Result<Box<dyn Actuator>, CompactError> {
     Ok(Box::new(auto::Auto::open(root, planner)?))
 }
 
-/// Whether a way is there and may be used, or why not; nothing is changed.
+/// Whether a method is available, or why not. Changes nothing.
 ///
 /// # Errors
 /// As [`open`].
@@ -296,21 +299,21 @@ pub fn available(way: Way, root: &ProcRoot) -> Result<(), CompactError> {
     }
 }
 
-/// What a compaction came to, and the kernel's counters of it.
+/// The result of a compaction, with the kernel's counters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// What it came to.
+    /// The result.
     pub done: Compacted,
-    /// Of its processor time what was not the calling thread's: processes that it started, and the kernel's compaction threads.
+    /// Processor time spent outside the calling thread: helper processes, kcompactd, and processors that drained their free lists.
     pub elsewhere: Duration,
-    /// How far the kernel's compaction counters went up meanwhile, by their names in /proc/vmstat.
+    /// Increase of the compact_* and pgmigrate_* counters of /proc/vmstat.
     pub counters: BTreeMap<String, u64>,
 }
 
-/// Makes blocks, and says what came of it by the looks before and after.
+/// Compacts, and measures the result by free memory before and after.
 ///
 /// # Errors
-/// When the way cannot do it at all; what it changed is put back then, too.
+/// The method cannot do it at all; what it changed is restored.
 pub fn compact(
     actuator: &mut dyn Actuator,
     root: &ProcRoot,
@@ -325,7 +328,8 @@ pub fn compact(
     let counters = vmstat::read(root)?;
     let before = buddyinfo::read(root)?.free_blocks();
     let deadline = began + order.time;
-    lists::drain(root, &|| stop() || Instant::now() >= deadline)?;
+    let refresher = Refresher::new(root);
+    refresher.drain(&|| stop() || Instant::now() >= deadline)?;
     let task = Task {
         root,
         lists_before: lists::pages(root)?,
@@ -333,6 +337,7 @@ pub fn compact(
         chosen,
         asked: order.blocks,
         target: Blocks(before.0.saturating_add(order.blocks.0)),
+        refresher: &refresher,
         deadline,
         stop,
     };
@@ -340,12 +345,12 @@ pub fn compact(
         Some(ended) => Work::unchosen(ended, Duration::ZERO),
         None => actuator.make(&task)?,
     };
-    lists::drain(root, &|| stop() || Instant::now() >= deadline)?;
+    refresher.drain(&|| stop() || Instant::now() >= deadline)?;
     let took = began.elapsed();
     let after = buddyinfo::read(root)?.free_blocks();
     let counters = grown(&counters, &vmstat::read(root)?);
     let their_cpu = daemon::cpu_time(root, &kernel_threads).saturating_sub(their_cpu);
-    let elsewhere = work.helpers_cpu + their_cpu;
+    let elsewhere = work.helpers_cpu + their_cpu + refresher.spent();
     Ok(Report {
         elsewhere,
         done: Compacted {
@@ -364,20 +369,20 @@ pub fn compact(
     })
 }
 
-/// Puts back what an action has changed.
+/// Restores what an action changed.
 fn put_back(knobs: &mut Knobs, way: Way) -> Result<(), CompactError> {
     let done = knobs.restore()?;
     let left = done
         .left
         .into_iter()
-        .map(|left| (left.path, format!("somebody else made it '{}'", left.current)));
+        .map(|left| (left.path, format!("changed externally to '{}'", left.current)));
     match left.chain(done.failed).next() {
         None => Ok(()),
         Some((path, why)) => Err(CompactError::NotPutBack { way, path, why }),
     }
 }
 
-/// Refuses what would take memory that others need: at least 1 GB and a twentieth of all memory stay available.
+/// Refuses what would leave less than 1 GB, or less than a twentieth of all memory, available.
 fn check_room(way: Way, task: &Task<'_>) -> Result<(), CompactError> {
     let info = meminfo::read(task.root)?;
     let margin = (1 << 30).max(info.total_bytes.unwrap_or(0) / 20);

@@ -1,15 +1,13 @@
-//! `compact` of each NUMA node: the kernel goes through the whole node, from its lowest address up, and moves what it can to the top.
+//! `compact` of each NUMA node: the kernel migrates what it can from the bottom of the node to its top.
 //!
-//! It knows no amount. But it looks whether its process is being killed at every few pages (mm/compaction.c,
-//! `fatal_signal_pending`), and what it has made by then stays. So a process of its own writes, and is killed once enough blocks are free.
-//! It skips what it has emptied already, so the next time goes on about where this one ended.
-//!
-//! Nothing is changed that would have to be put back.
+//! The interface has no target. But it checks for a fatal signal every few pages (mm/compaction.c,
+//! `fatal_signal_pending`), and keeps what it freed by then. So a helper process writes, and is killed once enough blocks are free.
+//! It skips what was compacted already, so the next run continues about where this one ended. No setting is changed.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use mega_core::stock::Ended;
+use mega_core::compaction::target::Ended;
 
 use super::write::{self, numbered};
 use super::{Actuator, CompactError, Task, Way, Work};
@@ -18,6 +16,8 @@ use crate::proc::ProcRoot;
 /// The files to write to, one for each node or one for all.
 pub struct Node {
     files: Vec<PathBuf>,
+    /// The next task begins here: one node alone would be compacted for ever where its free blocks are enough for each target.
+    next: usize,
 }
 
 impl Node {
@@ -32,7 +32,7 @@ impl Node {
             files.push(all);
         }
         write::writable(Way::Node, &files, "the kernel has no compaction (CONFIG_COMPACTION)")?;
-        Ok(Self { files })
+        Ok(Self { files, next: 0 })
     }
 }
 
@@ -43,7 +43,13 @@ impl Actuator for Node {
 
     fn make(&mut self, task: &Task<'_>) -> Result<Work, CompactError> {
         let mut cpu = Duration::ZERO;
-        for path in &self.files {
+        let first = self.next % self.files.len().max(1);
+        self.next = first + 1;
+        let (before, after) = self.files.split_at(first);
+        for path in after.iter().chain(before) {
+            if let Some(ended) = task.over(0)? {
+                return Ok(Work::unchosen(ended, cpu));
+            }
             let file = write::open(Way::Node, path)?;
             let written = write::until(Way::Node, &file, "1", write::over(task))?;
             cpu += written.cpu;

@@ -1,15 +1,15 @@
-//! A block group of memory (128 MB on most machines) taken offline and online again: the kernel has to move everything out of it.
+//! Offlines and onlines a memory block of the kernel (128 MB on most machines, "group" here): the kernel migrates everything out of it.
 //!
-//! This is the only stock way that can choose, in pieces of a group: the group with most of the chosen blocks, or the first that works.
-//! Taking offline goes on for ever where pages are pinned; so a process of its own writes, and is killed when the time is over. A group
-//! with pages that cannot be moved is refused at once.
+//! The only method of an unmodified kernel that can choose, by groups: the one with most of the chosen blocks, or the first that works.
+//! Offlining retries for ever where pages are pinned, so a helper process writes and is killed at the deadline. A group with unmovable
+//! pages is refused at once.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use mega_core::stock::Ended;
+use mega_core::compaction::target::Ended;
 
 use super::write::{self, numbered, Written};
 use super::{Actuator, CompactError, Task, Way, Work};

@@ -1,13 +1,12 @@
-//! `nr_hugepages` raised step by step, and lowered again: the kernel compacts, and reclaims, for each page of the pool.
+//! Raises `nr_hugepages` step by step, then lowers it: the kernel compacts and reclaims for each page of the hugetlb pool.
 //!
-//! The pool takes the blocks that are free first. So it has to hold all of them for a moment, which nobody else can have then, before
-//! compaction makes any more.
+//! The pool takes free blocks first, so it transiently holds all of them before compaction frees any more.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use mega_core::stock::Ended;
+use mega_core::compaction::target::Ended;
 
 use super::write::{self, numbered};
 use super::{Actuator, CompactError, Task, Way, Work};

@@ -1,10 +1,10 @@
 //! `vm.compaction_proactiveness` (5.9) raised for a while: writing it wakes kcompactd, which compacts in the background until the zone's
-//! fragmentation score is low enough, and looks at the setting again on the way. Putting it back ends that, somewhat later.
+//! fragmentation score is low enough, and reads the setting again on the way. Restoring it ends that, somewhat later.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use mega_core::stock::Ended;
+use mega_core::compaction::target::Ended;
 
 use super::{write, Actuator, CompactError, Task, Way, Work};
 use crate::knobs::Knobs;
@@ -13,7 +13,7 @@ use crate::proc::{vmstat, ProcRoot};
 /// As high as it goes.
 const HIGH: &str = "100";
 const LOOK_EVERY: Duration = Duration::from_millis(2);
-/// kcompactd that moves nothing for so long has gone through everything it wants to.
+/// kcompactd that scans nothing for so long is done.
 const QUIET: Duration = Duration::from_millis(200);
 
 /// The setting, with undo.

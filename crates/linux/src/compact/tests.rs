@@ -72,3 +72,39 @@ fn counters_are_by_how_much_they_went_up() {
     let expected = [("compact_new", 0), ("compact_stall", 4), ("pgmigrate_success", 0)];
     assert_eq!(grown, expected.map(|(name, n)| (name.to_string(), n)));
 }
+
+#[test]
+fn nodes_take_turns() {
+    let (_folder, root) = tree(&[
+        ("sys/devices/system/node/node0/compact", ""),
+        ("sys/devices/system/node/node1/compact", ""),
+        ("proc/buddyinfo", "Node 0, zone   Normal 0 0 0 0 0 0 0 0 0 3 1\n"),
+        ("proc/zoneinfo", "Node 0, zone   Normal\n  pages free     9\n"),
+        ("proc/vmstat", "pgmigrate_success 7\n"),
+    ]);
+    let mut node = node::Node::open(&root).unwrap();
+    let written =
+        |node: u32| fs::read_to_string(root.sys.join(format!("devices/system/node/node{node}/compact"))).unwrap();
+    for (first, second) in [(0, 1), (1, 0)] {
+        // Told to stop once the first one has been written to.
+        for node in [0, 1] {
+            fs::write(root.sys.join(format!("devices/system/node/node{node}/compact")), "").unwrap();
+        }
+        let refresher = Refresher::new(&root);
+        let stop = || !written(first).is_empty();
+        let task = Task {
+            root: &root,
+            chosen: &[],
+            asked: Blocks(1),
+            target: Blocks(1 << 40),
+            lists_before: 0,
+            moved_before: 0,
+            refresher: &refresher,
+            deadline: Instant::now() + Duration::from_secs(20),
+            stop: &stop,
+        };
+        let _ = node.make(&task).unwrap();
+        assert!(!written(first).is_empty(), "node {first} is the first");
+        assert!(written(second).is_empty());
+    }
+}

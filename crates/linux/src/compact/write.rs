@@ -1,11 +1,11 @@
-//! Writing to a file of the kernel's in a process of its own, so that it can be ended.
+//! Writes to a kernel file in a helper process, so that it can be ended.
 
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use mega_core::stock::Ended;
+use mega_core::compaction::target::Ended;
 use rustix::fd::AsFd;
 use rustix::io::Errno;
 
@@ -55,7 +55,7 @@ pub struct Written {
     pub cpu: Duration,
 }
 
-/// Writes `text`, and ends that when `over` gives a reason, which is asked every other millisecond.
+/// Writes `text`, and kills the writer when `over` gives a reason; it is asked every 2 ms.
 pub fn until(
     way: Way,
     file: &File,
@@ -64,7 +64,7 @@ pub fn until(
 ) -> Result<Written, CompactError> {
     let failed = |errno| CompactError::Failed {
         way,
-        what: "cannot start a process that writes".to_string(),
+        what: "cannot start a helper process".to_string(),
         errno,
     };
     let writer = Writer::start(file.as_fd(), text.as_bytes()).map_err(failed)?;
@@ -95,7 +95,7 @@ pub fn numbered(folder: &Path, prefix: &str) -> Vec<(u32, PathBuf)> {
     found
 }
 
-/// What a task says of itself.
+/// The task's own end conditions.
 pub fn over<'a>(task: &'a Task<'_>) -> impl FnMut() -> Result<Option<Ended>, CompactError> + 'a {
     || task.over(0)
 }

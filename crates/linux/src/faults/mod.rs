@@ -44,9 +44,12 @@ use object::Object;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FaultsError {
-    /// The programs are written for x86-64.
-    #[error("measuring faults: for x86-64 only")]
-    Architecture,
+    /// The programs are not part of this build.
+    #[error("measuring faults: {why}")]
+    NotBuilt {
+        /// For lack of clang, or of an x86-64 target.
+        why: &'static str,
+    },
     /// The kernel was built without CONFIG_DEBUG_INFO_BTF.
     #[error("measuring faults: the kernel has no BTF ({path})")]
     NoBtf {
@@ -118,6 +121,9 @@ impl Faults {
     /// already have to be named too.
     ///
     /// A pid is taken as the number that it is: the caller holds a pidfd. If one of them is gone, nothing is measured.
+    ///
+    /// # Errors
+    /// The machine or our privileges do not allow it, or a process is gone.
     pub fn start(pids: &[u32]) -> Result<Faults, FaultsError> {
         let (object, refused) = Object::start()?;
         let mut faults = Faults { object, refused };
@@ -126,11 +132,17 @@ impl Faults {
     }
 
     /// Measures one more process, as in [`start`](Faults::start); no harm if it is followed already.
+    ///
+    /// # Errors
+    /// The process is gone, or attaching the BPF iterator failed.
     pub fn add(&mut self, pid: u32) -> Result<(), FaultsError> {
         self.object.follow(pid)
     }
 
     /// What was counted since the start. Counting goes on meanwhile: sums may differ by the faults of that moment.
+    ///
+    /// # Errors
+    /// The counters cannot be read.
     pub fn read(&self) -> Result<FaultLatency, FaultsError> {
         self.object.read()
     }

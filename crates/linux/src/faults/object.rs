@@ -13,10 +13,9 @@ use rustix::thread::CapabilitySet;
 
 use super::latency::{FaultLatency, WORDS};
 use super::FaultsError;
+use crate::bpf::{self, libbpf};
+use crate::knobs::thp;
 use crate::sys::{self, Tasks};
-use crate::{libbpf, thp};
-
-static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/faults.bpf.o"));
 
 const BTF: &str = "/sys/kernel/btf/vmlinux";
 const LOCKDOWN: &str = "/sys/kernel/security/lockdown";
@@ -39,8 +38,8 @@ pub(super) struct Object {
 
 /// What is needed whichever way faults are measured.
 fn check_machine() -> Result<(), FaultsError> {
-    if OBJECT.is_empty() {
-        return Err(FaultsError::Architecture);
+    if let Some(why) = bpf::absence(bpf::FAULTS) {
+        return Err(FaultsError::NotBuilt { why });
     }
     if !Path::new(BTF).exists() {
         return Err(FaultsError::NoBtf { path: BTF });
@@ -99,7 +98,7 @@ impl Object {
             move |e: libbpf_rs::Error| FaultsError::load(doing, format!("{e}: {}", libbpf::complaints()))
         };
         let mut open = ObjectBuilder::default()
-            .open_memory(OBJECT)
+            .open_memory(bpf::FAULTS)
             .map_err(failed("opening the programs"))?;
         for mut program in open.progs_mut() {
             let is_other_end = [END_RETURN, END_RSS].iter().any(|&e| e != end && program.name() == e);

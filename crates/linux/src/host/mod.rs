@@ -1,8 +1,13 @@
 //! This machine as a [`Host`].
 
-mod aged;
+pub mod actuate;
+mod capacity;
+mod compaction;
 mod contents;
-mod stock;
+mod failures;
+mod groups;
+mod managed;
+mod sharing;
 mod touch;
 mod wait;
 
@@ -11,57 +16,54 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use mega_core::action::{Action, Call, CallError};
-use mega_core::host::{Aged as AgedReport, Contiguity, Host, HostEvent, Look, Wake, Wants};
-use mega_core::observe::{Can, Machine, Observation, ProcessId, ProcessView, Region, Snapshot};
-use mega_core::stock::Order;
+use mega_core::ageing::accessed_bits::{runs, AccessedBits};
+use mega_core::compaction::target::Order;
+use mega_core::host::{AgeingReport, Contiguity, Host, HostEvent, Look, Wake, Wants};
+use mega_core::observe::groups::MemoryGroups;
+use mega_core::observe::{Machine, Observation, ProcessId, ProcessView, Region, Snapshot};
 use mega_core::units::{BasePages, Blocks, Bytes, Share, Time, HUGE_PAGE_BYTES, REGION_PAGES};
-use rustix::fd::AsFd;
 
-use crate::actuate;
 use crate::compact::Actuator;
-use crate::knobs::{Claim, Claims};
-use crate::proc::{buddyinfo, meminfo, pressure, status, vmstat, ProcRoot};
+use crate::knobs::Claims;
+use crate::proc::{buddyinfo, meminfo, pressure, stat, status, vmstat, ProcRoot};
 use crate::process::Process;
-use crate::scan::{RegionFlags, RegionScan, ScanError, ScanRange, Scanner};
+use crate::scan::{RegionFlags, ScanError, ScanRange, Scanner};
 use crate::sys;
 use crate::vma::Vma;
-use aged::Aged;
-use contents::Contents;
-use stock::StockThread;
-use wait::Woken;
+use compaction::CompactionThread;
+use contents::KnownContents;
+use failures::Failures;
+use groups::GroupReader;
+use managed::Managed;
+use sharing::Kinship;
+use wait::{Watch, Woken};
 
-/// Who is to be managed: asked at every scan.
+/// Selects the processes to manage; asked at every scan.
 pub trait Roster {
-    /// The PIDs to manage now, those that are managed already among them or not; or why nobody can be found.
+    /// The PIDs to manage now; already managed ones may be among them.
+    ///
+    /// # Errors
+    /// No process can be found; the text says why.
     fn pids(&mut self, root: &ProcRoot) -> Result<Vec<u32>, String>;
-    /// Whether nobody will come any more once the managed ones are gone.
+    /// Whether no process will be added once the managed ones are gone.
     fn closed(&self) -> bool;
 }
 
-/// One managed process.
-struct Managed {
-    process: Process,
-    /// Held for as long as the process is managed.
-    _claim: Option<Claim>,
-    vmas: Vec<Vma>,
-    thp_disabled: bool,
-    aged: Aged,
-    contents: Contents,
-}
-
-/// How the host is set up.
+/// Configuration of the host.
 pub struct Options {
     /// Where /proc and /sys are.
     pub root: ProcRoot,
-    /// Becomes readable when managing is to end.
+    /// Becomes readable when management must stop.
     pub stop: Option<OwnedFd>,
-    /// Ends managing after this time.
+    /// Stops after this time.
     pub duration: Option<Duration>,
-    /// Nothing will be acted on: accessed bits tell about the time since the kernel last cleared them, and are taken for one interval.
+    /// Log decisions only: accessed bits cover the time since the kernel last cleared them, and are taken for one interval.
     pub dry_run: bool,
+    /// Contents of huge pages may be read, to find what is zero-filled; without, nothing that they waste is known.
+    pub contents: bool,
     /// Claims on processes, so that two managers never work on the same one.
     pub claims: Option<Claims>,
-    /// What makes free blocks for the stock, if anything.
+    /// Compaction method for the free-block target, if any.
     pub actuator: Option<Box<dyn Actuator>>,
 }
 
@@ -71,33 +73,53 @@ pub struct LinuxHost {
     roster: Box<dyn Roster>,
     options: Options,
     managed: BTreeMap<ProcessId, Managed>,
-    /// Those who could not be taken in, with their start; said once each.
+    /// Processes at most, by the limit of open files.
+    most: usize,
+    kin: Kinship,
+    watch: Watch,
+    /// Has been seen, and stays.
+    stopped: bool,
+    /// Managed processes that could not be scanned the last time.
+    unscanned: u64,
+    failures: Failures,
+    groups: GroupReader,
+    /// Processes that could not be added, by PID with their start time; reported once each.
     refused: BTreeMap<u32, u64>,
     events: Vec<HostEvent>,
     began: Time,
     cpu_at_start: Duration,
-    /// What clearing an accessed bit costs the program.
+    /// Cost to the program of an access after its accessed bit was cleared.
     touch: Duration,
-    /// A split gives zero-filled base pages back (Linux 6.12): where it does not, knowing of them is of no use.
+    /// There are several NUMA nodes.
+    has_nodes: bool,
+    /// A split frees zero-filled base pages (Linux 6.12); elsewhere contents are not read.
     split_frees: bool,
     seen_any: bool,
-    stock: Option<StockThread>,
+    compaction: Option<CompactionThread>,
     said: BTreeSet<&'static str>,
 }
 
 impl LinuxHost {
-    /// A host that looks through this scanner at whom the roster names.
+    /// A host that observes the roster's processes through this scanner.
     pub fn new(scanner: Box<dyn Scanner>, roster: Box<dyn Roster>, mut options: Options) -> Self {
         let actuator = options.actuator.take();
         Self {
-            stock: actuator.map(|actuator| StockThread::new(actuator, options.root.clone())),
+            compaction: actuator.map(|actuator| CompactionThread::new(actuator, options.root.clone())),
             scanner,
             roster,
             managed: BTreeMap::new(),
+            most: capacity::most(),
+            kin: Kinship::default(),
+            watch: Watch::new(options.stop.take()),
+            stopped: false,
+            unscanned: 0,
+            failures: Failures::default(),
+            groups: GroupReader::default(),
             refused: BTreeMap::new(),
             events: Vec::new(),
             began: Time(u64::try_from(sys::monotonic().as_nanos()).unwrap_or(u64::MAX)),
             touch: touch::cost(),
+            has_nodes: buddyinfo::read(&options.root).is_ok_and(|free| free.has_nodes()),
             cpu_at_start: sys::process_cpu_time(),
             split_frees: crate::capabilities::split_frees(&options.root),
             options,
@@ -111,7 +133,7 @@ impl LinuxHost {
         self.seen_any
     }
 
-    /// Whether nobody is managed and nobody will be. What the managed ones left behind when they ended is looked for first.
+    /// Whether no process is managed and none will be. Looks for descendants of ended ones first.
     fn nobody_left(&mut self) -> bool {
         if self.managed.is_empty() && self.roster.closed() {
             self.refresh_processes();
@@ -120,16 +142,37 @@ impl LinuxHost {
         false
     }
 
+    /// Drops the processes that have exited, as far as the kernel has said so.
     fn drop_ended(&mut self) {
-        let gone: Vec<_> = self
-            .managed
-            .iter()
-            .filter(|(_, managed)| !managed.process.is_alive())
-            .map(|(id, _)| *id)
-            .collect();
-        for id in gone {
-            self.drop_process(id);
+        loop {
+            let woken = self.watch.wait(Duration::ZERO);
+            if !self.note_woken(&woken) {
+                return;
+            }
         }
+    }
+
+    /// Takes note of what a wait saw; whether any process was dropped.
+    fn note_woken(&mut self, woken: &Woken) -> bool {
+        self.stopped |= woken.stop;
+        let candidates: Vec<ProcessId> = match &woken.exited {
+            Some(pids) => pids.iter().flat_map(|pid| self.ids_of(*pid)).collect(),
+            None => self.managed.keys().copied().collect(),
+        };
+        let mut dropped = false;
+        for id in candidates {
+            if self.managed.get(&id).is_some_and(|managed| !managed.process.is_alive()) {
+                self.drop_process(id);
+                dropped = true;
+            }
+        }
+        dropped
+    }
+
+    /// The managed process with this PID; two for a moment where one has exited and the PID is used again.
+    fn ids_of(&self, pid: u32) -> Vec<ProcessId> {
+        let all = ProcessId { pid, started: 0 }..=ProcessId { pid, started: u64::MAX };
+        self.managed.range(all).map(|(id, _)| *id).collect()
     }
 
     fn refresh_processes(&mut self) {
@@ -139,20 +182,52 @@ impl LinuxHost {
             Ok(pids) => {
                 let named: BTreeSet<u32> = pids.into_iter().collect();
                 self.refused.retain(|pid, _| named.contains(pid));
-                named.difference(&known).for_each(|pid| self.take_in(*pid));
+                let room = self.make_room(&named, &known);
+                for pid in room.difference(&known) {
+                    if self.is_stopped() {
+                        return;
+                    }
+                    self.take_in(*pid);
+                }
             }
-            Err(why) => self.notice_once("roster", || format!("no further processes can be found: {why}")),
+            Err(why) => self.notice_once("roster", || format!("cannot look for further processes: {why}")),
         }
+    }
+
+    /// Of the named processes those that there are descriptors for. Managed ones that larger ones displace are dropped.
+    fn make_room(&mut self, named: &BTreeSet<u32>, known: &BTreeSet<u32>) -> BTreeSet<u32> {
+        let all: BTreeSet<u32> = named.union(known).copied().collect();
+        if all.len() <= self.most {
+            return all;
+        }
+        let root = &self.options.root;
+        let chosen = capacity::largest(&all, known, self.most, |pid| {
+            stat::read(root, pid).map_or(0, |stat| stat.rss_bytes)
+        });
+        for pid in known.difference(&chosen) {
+            for id in self.ids_of(*pid) {
+                self.drop_process(id);
+            }
+        }
+        let (most, beyond) = (self.most, all.len() - self.most);
+        self.notice_once("capacity", || {
+            format!(
+                "{beyond} processes are not managed: the limit of open files (ulimit -n) leaves room for {most}; the largest are managed"
+            )
+        });
+        chosen
     }
 
     fn drop_process(&mut self, id: ProcessId) {
         if self.managed.remove(&id).is_some() {
+            self.kin.remove(id.pid);
+            self.failures.forget(id.pid);
             self.events.push(HostEvent::Gone(id));
         }
     }
 
-    /// Begins to manage a process if that can be. Who is refused is asked again at the next scan: what shares memory since a vfork gets
-    /// its own by exec, and another manager lets go some time.
+    /// Adds a process if possible. A refused one is tried again at the next scan: a vfork child gets its own memory by exec, and another
+    /// manager may stop.
     fn take_in(&mut self, pid: u32) {
         let process = match Process::open(&self.options.root, pid) {
             Ok(process) => process,
@@ -160,13 +235,14 @@ impl LinuxHost {
             Err(error) => return self.refuse(pid, 0, error.to_string()),
         };
         let started = process.start_ticks();
-        let shares = self
-            .managed
-            .values()
-            .find(|other| other.process.shares_memory_with(&process));
-        if let Some(other) = shares {
-            let text = format!("shares its memory with {}, which is managed", other.process.pid());
-            return self.refuse(pid, started, text);
+        let is_same = |other: u32| sys::same_memory(pid, other).unwrap_or(false);
+        if let Some(other) = self.kin.sharer(pid, process.parent(), is_same) {
+            // A number may be another process's by now; the next scan asks again.
+            if process.is_alive() {
+                let text = format!("shares its address space with managed process {other}");
+                return self.refuse(pid, started, text);
+            }
+            return;
         }
         let claim = match &self.options.claims {
             None => None,
@@ -176,6 +252,10 @@ impl LinuxHost {
             },
         };
         let id = process.id();
+        if let Err(errno) = self.watch.add(process.pidfd(), pid) {
+            return self.refuse(pid, started, format!("its exit cannot be watched: {errno}"));
+        }
+        self.kin.add(pid, process.parent());
         self.refused.remove(&pid);
         self.seen_any = true;
         self.events.push(HostEvent::Found(id, process.name(&self.options.root)));
@@ -186,8 +266,8 @@ impl LinuxHost {
                 _claim: claim,
                 vmas: Vec::new(),
                 thp_disabled: false,
-                aged: Aged::default(),
-                contents: Contents::default(),
+                aged: AccessedBits::default(),
+                contents: KnownContents::default(),
             },
         );
     }
@@ -196,6 +276,12 @@ impl LinuxHost {
         if self.refused.insert(pid, started) != Some(started) {
             self.events.push(HostEvent::Refused(pid, why));
         }
+    }
+
+    /// Says an error of a managed process, once for each process and kind of error.
+    fn note_failure(&mut self, id: ProcessId, kind: String, text: impl FnOnce() -> String) {
+        let text = self.failures.note(id.pid, kind, text);
+        self.events.extend(text.map(HostEvent::Notice));
     }
 
     fn notice_once(&mut self, key: &'static str, text: impl FnOnce() -> String) {
@@ -218,31 +304,35 @@ impl LinuxHost {
                 machine.available_bytes = Bytes(info.available_bytes.unwrap_or(0));
                 machine.total_bytes = Bytes(info.total_bytes.unwrap_or(u64::MAX));
             }
-            Err(error) => self.notice_once("meminfo", || format!("nothing is promoted: {error}")),
+            Err(error) => self.notice_once("meminfo", || format!("promotions suspended: {error}")),
         }
         match buddy {
             Ok(buddy) => machine.free_blocks = buddy.free_blocks(),
-            Err(error) => self.notice_once("buddyinfo", || format!("nothing is promoted: {error}")),
+            Err(error) => self.notice_once("buddyinfo", || format!("promotions suspended: {error}")),
         }
         match pressure {
             Ok(Some(pressure)) => {
                 machine.pressure = Some(Share::millionths((pressure.some.avg10_percent * 1e4) as u32))
             }
-            Ok(None) => self.notice_once("pressure", || {
-                "memory pressure (PSI) is not watched: this kernel does not tell".into()
+            Ok(None) => self.notice_once("pressure", || "PSI unavailable; pressure limit disabled".into()),
+            Err(error) => self.notice_once("pressure", || {
+                format!("PSI unavailable; pressure limit disabled: {error}")
             }),
-            Err(error) => self.notice_once("pressure", || format!("memory pressure (PSI) is not watched: {error}")),
         }
         machine
     }
 
     fn scan_all(&mut self, wants: &Wants) -> Vec<ProcessView> {
-        // Those with the least to read go first, and what they leave of their share goes to the others.
+        // Processes with the least to read go first; what they leave of their share goes to the others.
         let mut ids: Vec<_> = self.managed.keys().copied().collect();
-        ids.sort_by_key(|id| self.managed[id].contents.unread());
+        ids.sort_by_cached_key(|id| self.managed[id].contents.unread());
+        self.unscanned = 0;
         let mut allowance = wants.contents_cpu;
         let mut views = Vec::with_capacity(ids.len());
         for (done, &id) in ids.iter().enumerate() {
+            if self.is_stopped() {
+                break;
+            }
             let share = allowance / (ids.len() - done) as u32;
             match self.scan_one(id, wants, share) {
                 Ok((regions, spent)) => {
@@ -250,8 +340,13 @@ impl LinuxHost {
                     views.push(ProcessView { id, regions });
                 }
                 Err(ScanError::Gone) => self.drop_process(id),
-                // Once, and the process stays: the next scan may well succeed.
-                Err(error) => self.notice_once("scan", || format!("process {} cannot be scanned: {error}", id.pid)),
+                // The process stays: the next scan may well succeed.
+                Err(error) => {
+                    self.unscanned += 1;
+                    self.note_failure(id, error.kind(), || {
+                        format!("process {} cannot be scanned: {error}", id.pid)
+                    });
+                }
             }
         }
         views.sort_by_key(|view| view.id);
@@ -269,17 +364,22 @@ impl LinuxHost {
         };
         let scanner = self.scanner.as_mut();
         let pid = id.pid as i32;
+        let mut status_error = None;
         // A kernel that does not say (before 5.0) is asked by trying.
-        if let Ok(status) = status::read(&self.options.root, id.pid) {
-            let disabled = status.thp_enabled == Some(false);
-            if disabled && !std::mem::replace(&mut managed.thp_disabled, disabled) {
-                self.events.push(HostEvent::Notice(format!(
-                    "process {} ({}) has switched THP off for itself by prctl(PR_SET_THP_DISABLE): nothing of it can be promoted \
+        match status::read(&self.options.root, id.pid) {
+            Err(error) if error.is_gone() => return Err(ScanError::Gone),
+            Err(error) => status_error = Some(error),
+            Ok(status) => {
+                let disabled = status.thp_enabled == Some(false);
+                if disabled && !std::mem::replace(&mut managed.thp_disabled, disabled) {
+                    self.events.push(HostEvent::Notice(format!(
+                    "process {} ({}) disabled THP for itself by prctl(PR_SET_THP_DISABLE): none of its memory can be promoted \
                      (Redis: start it with --disable-thp no)",
                     id.pid, status.name
                 )));
+                }
+                managed.thp_disabled = disabled;
             }
-            managed.thp_disabled = disabled;
         }
         managed.vmas = scanner.vmas(pid)?.iter().map(Vma::from).collect();
         let ranges: Vec<ScanRange> = managed
@@ -294,7 +394,13 @@ impl LinuxHost {
             })
             .collect();
         let mut found = Vec::new();
-        scanner.scan(pid, &ranges, &mut found)?;
+        for batch in batches(&ranges) {
+            scanner.scan(pid, &batch, &mut found)?;
+            // The whole observation is thrown away then; a terabyte takes seconds.
+            if self.watch.is_stopped() {
+                return Ok((Vec::new(), Duration::ZERO));
+            }
+        }
         // The look was at a number: was it our process's all the while?
         if !managed.process.is_alive() {
             return Err(ScanError::Gone);
@@ -306,7 +412,7 @@ impl LinuxHost {
                 .map(|scan| Region::at(scan.address)),
         );
         let mut spent = Duration::ZERO;
-        if wants.contents && self.split_frees {
+        if wants.contents && self.options.contents && self.split_frees {
             spent = managed
                 .contents
                 .inspect(allowance, |regions| read_contents(scanner, pid, regions, false));
@@ -322,8 +428,38 @@ impl LinuxHost {
             .map(|seen| seen.region)
             .collect();
         managed.aged.begin(accessed);
+        if let Some(error) = status_error {
+            self.note_failure(id, format!("status: {:?}", error.errno()), || {
+                format!("whether process {} disabled THP for itself is unknown: {error}", id.pid)
+            });
+        }
         Ok((regions, spent))
     }
+}
+
+/// Bytes of address space scanned between two looks at the stop request: some tenths of a second where everything is mapped and cold.
+const BATCH_BYTES: u64 = 64 << 30;
+
+/// The ranges in order, in pieces of at most [`BATCH_BYTES`] together.
+fn batches(ranges: &[ScanRange]) -> Vec<Vec<ScanRange>> {
+    let (mut batches, mut batch, mut bytes) = (Vec::new(), Vec::new(), 0);
+    for range in ranges {
+        let mut start = range.start;
+        while start < range.end {
+            let end = range.end.min(start + (BATCH_BYTES - bytes));
+            batch.push(ScanRange { start, end, ..*range });
+            bytes += end - start;
+            start = end;
+            if bytes == BATCH_BYTES {
+                batches.push(std::mem::take(&mut batch));
+                bytes = 0;
+            }
+        }
+    }
+    if !batch.is_empty() {
+        batches.push(batch);
+    }
+    batches
 }
 
 fn read_contents(scanner: &mut dyn Scanner, pid: i32, regions: &[Region], quick: bool) -> Vec<(Region, u16)> {
@@ -341,60 +477,16 @@ fn read_contents(scanner: &mut dyn Scanner, pid: i32, regions: &[Region], quick:
         .collect()
 }
 
-impl Managed {
-    fn vma_of(&self, region: Region) -> Option<&Vma> {
-        let i = self.vmas.partition_point(|vma| vma.end <= region.address());
-        let vma = self.vmas.get(i)?;
-        (vma.start <= region.address() && vma.end - region.address() >= HUGE_PAGE_BYTES).then_some(vma)
-    }
-
-    fn observation(&self, scan: &RegionScan, sees_accessed: bool, dry_run: bool) -> Option<Observation> {
-        let region = Region::at(scan.address);
-        let vma = self.vma_of(region)?;
-        let huge = scan.flags.contains(RegionFlags::HUGE);
-        // The shared zero page counts as accessed for ever: MADV_COLD passes it over.
-        let accessed = if huge {
-            scan.accessed
-        } else {
-            scan.accessed.saturating_sub(scan.zero)
-        };
-        let zero = if huge {
-            self.contents.zero(region)
-        } else {
-            Some(BasePages(scan.zero.into()))
-        };
-        Some(Observation {
-            region,
-            mapped: BasePages(scan.mapped.into()),
-            accessed: BasePages(accessed.into()),
-            dirty: BasePages(scan.dirty.into()),
-            zero,
-            huge,
-            shared: scan.flags.contains(RegionFlags::SHARED),
-            raced: scan.flags.contains(RegionFlags::RACED),
-            aged: sees_accessed && (dry_run || self.aged.is_aged(region)),
-            can: can(vma, self.thp_disabled),
-        })
-    }
-}
-
-/// What can be done with the regions of a mapping.
-fn can(vma: &Vma, thp_disabled: bool) -> Can {
-    let mut can = vma.can();
-    if thp_disabled {
-        can.promote = false;
-        can.why = can.why.or(Some(mega_core::observe::Why::Prctl));
-    }
-    can
-}
-
 impl Host for LinuxHost {
     fn now(&self) -> Time {
         Time(u64::try_from(sys::monotonic().as_nanos()).unwrap_or(u64::MAX))
     }
 
     fn cpu_time(&self) -> Duration {
-        let beside = self.stock.as_ref().map_or(Duration::ZERO, StockThread::cpu_elsewhere);
+        let beside = self
+            .compaction
+            .as_ref()
+            .map_or(Duration::ZERO, CompactionThread::cpu_elsewhere);
         sys::process_cpu_time().saturating_sub(self.cpu_at_start) + beside
     }
 
@@ -412,13 +504,17 @@ impl Host for LinuxHost {
         }
     }
 
-    fn age(&mut self, process: ProcessId, regions: &[Region]) -> AgedReport {
-        let mut report = AgedReport::default();
+    fn age(&mut self, process: ProcessId, regions: &[Region]) -> AgeingReport {
+        let mut report = AgeingReport::default();
         let Some(managed) = self.managed.get_mut(&process) else {
             return report;
         };
         let mut refused = BTreeSet::new();
-        for (first, count) in managed.aged.to_clear(regions) {
+        for (first, count) in runs(&managed.aged.to_clear(regions)) {
+            if self.watch.is_stopped() {
+                refused.extend((first.0..first.0 + count as u64).map(Region));
+                continue;
+            }
             let began = Instant::now();
             let pidfd = managed.process.pidfd();
             let cleared = self.scanner.clear(pidfd, first.address(), count);
@@ -427,7 +523,7 @@ impl Host for LinuxHost {
             report.took += took;
             let reached = result.unwrap_or(0);
             refused.extend((first.0 + reached as u64..first.0 + count as u64).map(Region));
-            // mmap and munmap of the program wait for a call: let them in between.
+            // mmap and munmap of the program wait for mmap_lock during a call: let them in between.
             if took > Duration::from_micros(200) {
                 std::thread::sleep(took);
             }
@@ -454,7 +550,7 @@ impl Host for LinuxHost {
         if !managed.process.is_alive() {
             return None;
         }
-        if how == Look::Contents && scan.flags.contains(RegionFlags::HUGE) {
+        if how == Look::Contents && self.options.contents && scan.flags.contains(RegionFlags::HUGE) {
             // Most likely it is as it was; the quick look sees what has been written since.
             let known = managed.contents.zero(region);
             for (region, zero) in read_contents(scanner, pid, &[region], known.is_some()) {
@@ -466,7 +562,20 @@ impl Host for LinuxHost {
         let mut seen = managed.observation(scan, scanner.sees_accessed(), self.options.dry_run)?;
         // Only pages that are write-protected can be shared with a forked process: for those, ask precisely.
         if scan.write_protected > 0 || seen.shared {
-            seen.shared = scanner.fork_shared(pid, address).is_ok_and(|shared| shared > 0);
+            // What cannot be known counts as shared: to promote it would copy it.
+            match scanner.fork_shared(pid, address) {
+                Ok(shared) => seen.shared = shared > 0,
+                Err(ScanError::Gone) => return None,
+                Err(error) => {
+                    seen.shared = true;
+                    self.note_failure(process, error.kind(), || {
+                        format!(
+                            "process {}: which pages are shared through fork is unknown: {error}",
+                            process.pid
+                        )
+                    });
+                }
+            }
         }
         Some(seen)
     }
@@ -490,8 +599,25 @@ impl Host for LinuxHost {
         call
     }
 
+    fn memory_groups(&mut self) -> MemoryGroups {
+        self.groups.read(&self.options.root, self.managed.keys().copied())
+    }
+
+    fn is_stopped(&mut self) -> bool {
+        self.stopped = self.stopped || self.watch.is_stopped();
+        self.stopped
+    }
+
+    fn unscanned(&self) -> u64 {
+        self.unscanned
+    }
+
     fn wait(&mut self, until: Time) -> Wake {
         loop {
+            // Asked even where there is nothing to wait for: a budget of everything never waits.
+            if self.is_stopped() {
+                return Wake::Stop;
+            }
             let now = self.now();
             let limit = self.options.duration.map(|limit| self.began.after(limit));
             if limit.is_some_and(|limit| now >= limit) {
@@ -504,12 +630,8 @@ impl Host for LinuxHost {
                 return Wake::Time;
             }
             let left = limit.map_or(until, |limit| until.min(limit)).since(now);
-            let processes = self.managed.values().map(|managed| managed.process.pidfd());
-            match wait::wait(self.options.stop.as_ref().map(AsFd::as_fd), processes, left) {
-                Woken::Stop => return Wake::Stop,
-                Woken::ProcessEnded => self.drop_ended(),
-                Woken::Time => {}
-            }
+            let woken = self.watch.wait(left);
+            self.note_woken(&woken);
         }
     }
 
@@ -525,7 +647,7 @@ impl Host for LinuxHost {
         match seen {
             Ok(seen) => Some(seen),
             Err(error) => {
-                self.notice_once("contiguity", || format!("no stock of free blocks is kept: {error}"));
+                self.notice_once("contiguity", || format!("free-block target disabled: {error}"));
                 None
             }
         }
@@ -535,14 +657,27 @@ impl Host for LinuxHost {
         buddyinfo::read(&self.options.root).ok().map(|free| free.free_blocks())
     }
 
+    fn free_blocks_near(&mut self, process: ProcessId, region: Region) -> Option<Blocks> {
+        if !self.has_nodes {
+            return None;
+        }
+        let free = buddyinfo::read(&self.options.root).ok()?;
+        // The kernel takes the block from the node on which most of the region's pages are; a sample says which.
+        let sample: Vec<u64> = (0..8).map(|i| region.address() + i * HUGE_PAGE_BYTES / 8).collect();
+        match sys::node_of(process.pid, &sample) {
+            Some(node) => Some(free.free_blocks_of(node)),
+            None => Some(free.free_blocks()),
+        }
+    }
+
     fn compact(&mut self, order: &Order) -> bool {
-        self.stock.as_mut().is_some_and(|stock| stock.begin(order))
+        self.compaction.as_mut().is_some_and(|thread| thread.begin(order))
     }
 
     fn events(&mut self) -> Vec<HostEvent> {
         self.drop_ended();
-        if let Some(stock) = &mut self.stock {
-            self.events.extend(stock.take());
+        if let Some(thread) = &mut self.compaction {
+            self.events.extend(thread.take());
         }
         std::mem::take(&mut self.events)
     }

@@ -1,4 +1,4 @@
-//! What it costs a program to touch a base page again whose accessed bit was cleared: measured on memory of our own.
+//! Cost of the first access to a base page after its accessed bit was cleared, measured on memory of our own.
 
 use std::time::{Duration, Instant};
 
@@ -8,12 +8,12 @@ use rustix::mm::{madvise, mmap_anonymous, munmap, Advice, MapFlags, ProtFlags};
 const BYTES: usize = 4 << 20;
 /// Page by page.
 const PAGE: usize = 4096;
-/// What is believed; a processor's own time to set the bit is well over the lower limit, and virtual machines are well under the upper.
+/// Plausible range: setting the bit takes a processor well over the lower limit, virtual machines well under the upper.
 const LIMITS: (Duration, Duration) = (Duration::from_nanos(20), Duration::from_micros(5));
-/// Where it cannot be measured: the development machine's (docs/results.md).
+/// Used where it cannot be measured: the development machine's (docs/results.md).
 const GUESS: Duration = Duration::from_nanos(600);
 
-/// What it costs, within limits.
+/// The cost, clamped to the plausible range.
 pub fn cost() -> Duration {
     measure().unwrap_or(GUESS).clamp(LIMITS.0, LIMITS.1)
 }
@@ -34,7 +34,7 @@ fn measure() -> Option<Duration> {
     let advise = |advice| unsafe { madvise(memory, BYTES, advice) };
     let _ = advise(Advice::LinuxNoHugepage);
     touch();
-    // The least of a few measurements of each: whatever comes between makes one longer, and the difference of two wrong.
+    // The minimum of each over a few runs: any disturbance makes one longer, and the difference wrong.
     let (mut set, mut cold) = (Duration::MAX, None);
     for _ in 0..5 {
         set = set.min(touch());

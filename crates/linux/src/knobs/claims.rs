@@ -49,6 +49,9 @@ pub struct Claim {
 
 impl Claims {
     /// In this folder (/run/mega), which is made if it is not there.
+    ///
+    /// # Errors
+    /// The folder cannot be made, or others may write in it.
     pub fn open(folder: &Path) -> Result<Self, KnobError> {
         Ok(Self {
             folder: Folder::open(folder)?,
@@ -57,6 +60,9 @@ impl Claims {
     }
 
     /// Claims a process. A claim whose manager has ended, by whatever means, is void.
+    ///
+    /// # Errors
+    /// Another manager has the process, or the state folder cannot be used.
     pub fn claim(&self, pid: u32, start_ticks: u64) -> Result<Claim, ClaimError> {
         let process = Manager {
             pid,
@@ -87,6 +93,9 @@ impl Claims {
     }
 
     /// The claims that hold: process and manager, by PID. Removes those that do not.
+    ///
+    /// # Errors
+    /// The state folder cannot be used.
     pub fn list(&self) -> Result<Vec<(u32, u32)>, KnobError> {
         let lock = self.folder.lock()?;
         let mut holding = Vec::new();

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use mega_core::units::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES};
 
 use super::{KnobError, Knobs};
-use crate::thp::{self, Mode};
+use crate::knobs::thp::{self, Mode};
 
 /// Size of the pages that faults map where memory allows.
 ///
@@ -73,6 +73,9 @@ impl fmt::Display for FaultSize {
 /// Has all faults of this machine map pages of this size: a global setting, until `knobs` puts it back.
 ///
 /// Needs per-size settings (6.8). Whatever fails, what was changed before is put back by `knobs` like everything else.
+///
+/// # Errors
+/// [`KnobError::Unsupported`] before Linux 6.8, or as [`Knobs::set`].
 pub fn fault_size(knobs: &mut Knobs, size: FaultSize) -> Result<(), KnobError> {
     let unsupported = |why| KnobError::Unsupported {
         what: format!("a fault size of {size}"),

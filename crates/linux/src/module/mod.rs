@@ -17,7 +17,7 @@ use crate::sys;
 mod outcome;
 pub mod uapi;
 
-pub use outcome::Outcome;
+pub use outcome::BlockOutcome;
 use uapi::{Block, Compact, CompactBlock, Info, Probe, Region, RegionMap};
 
 /// The device's file.
@@ -89,7 +89,7 @@ impl Ageing {
 
 /// What one call of [`Module::age`] came to, beside the regions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Aged {
+pub struct AgedRange {
     /// Where to go on; the range's end when it came through.
     pub next: u64,
     /// Others' tables (a virtual machine's) map this memory, too: what they accessed is not seen.
@@ -236,7 +236,7 @@ impl Module {
         most: usize,
         regions: &mut Vec<Region>,
         mut maps: Option<&mut Vec<RegionMap>>,
-    ) -> Result<Aged, ModuleError> {
+    ) -> Result<AgedRange, ModuleError> {
         let before = regions.len();
         let most = most.min(self.info.age_max as usize);
         regions.resize(before + most, Region::default());
@@ -262,7 +262,7 @@ impl Module {
             maps.truncate(before + done);
         }
         called?;
-        Ok(Aged {
+        Ok(AgedRange {
             next: request.next,
             secondary: request.found & uapi::AGE_SECONDARY != 0,
             took: Duration::from_nanos(request.took_ns),

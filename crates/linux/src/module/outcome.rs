@@ -4,7 +4,7 @@ use super::uapi::CompactBlock;
 
 /// What became of a block that was to be emptied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Outcome {
+pub enum BlockOutcome {
     /// Not looked at.
     Undone,
     /// Emptied, and given back as a whole.
@@ -37,7 +37,7 @@ pub enum Outcome {
     Unknown,
 }
 
-impl Outcome {
+impl BlockOutcome {
     /// In the order of their numbers (enum mega_outcome).
     const ALL: [Self; 14] = [
         Self::Undone,
@@ -93,8 +93,8 @@ impl CompactBlock {
     }
 
     /// What became of it.
-    pub fn outcome(&self) -> Outcome {
-        Outcome::of(self.outcome)
+    pub fn outcome(&self) -> BlockOutcome {
+        BlockOutcome::of(self.outcome)
     }
 }
 
@@ -104,8 +104,8 @@ mod tests {
 
     #[test]
     fn each_outcome_has_a_word_of_its_own() {
-        let words: std::collections::BTreeSet<_> = (0..15).map(|number| Outcome::of(number).word()).collect();
+        let words: std::collections::BTreeSet<_> = (0..15).map(|number| BlockOutcome::of(number).word()).collect();
         assert_eq!(words.len(), 15);
-        assert_eq!(Outcome::of(u32::MAX), Outcome::Unknown);
+        assert_eq!(BlockOutcome::of(u32::MAX), BlockOutcome::Unknown);
     }
 }

@@ -65,6 +65,17 @@ pub struct Buddyinfo {
 }
 
 impl Buddyinfo {
+    /// Whether there are several NUMA nodes.
+    pub fn has_nodes(&self) -> bool {
+        self.zones.iter().any(|zone| zone.node != self.zones[0].node)
+    }
+
+    /// Free 2 MB blocks of one NUMA node.
+    pub fn free_blocks_of(&self, node: u32) -> Blocks {
+        let zones = self.zones.iter().filter(|zone| zone.node == node);
+        Blocks(zones.fold(0, |sum, zone| zone.free_blocks().0.saturating_add(sum)))
+    }
+
     /// Free blocks, each 2 MB, of all zones together. Movable allocations may take from all of them, within watermarks.
     pub fn free_blocks(&self) -> Blocks {
         let sum = self.zones.iter().map(|zone| zone.free_blocks().0);
@@ -145,6 +156,15 @@ mod tests {
         let many = parse(Path::new("b"), many.as_bytes()).unwrap();
         assert_eq!(many.free_pages(), u64::MAX);
         assert!((0.0..=1.0).contains(&many.fragmentation()));
+    }
+
+    #[test]
+    fn each_node_has_its_own_free_blocks() {
+        let text = "Node 0, zone   Normal 0 0 0 0 0 0 0 0 0 3 1\nNode 1, zone   Normal 9 0 0 0 0 0 0 0 0 0 0\n";
+        let info = parse(Path::new("buddyinfo"), text.as_bytes()).unwrap();
+        assert!(info.has_nodes());
+        assert_eq!((info.free_blocks_of(0), info.free_blocks_of(1)), (Blocks(5), Blocks(0)));
+        assert_eq!(info.free_blocks(), Blocks(5));
     }
 
     #[test]

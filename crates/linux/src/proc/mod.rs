@@ -3,6 +3,10 @@
 //! Every reader takes a [`ProcRoot`], so that tests run it over a made-up tree, and is a pair: `read` opens the file, `parse`
 //! takes its text. Fields that some kernel, configuration or kind of process leaves out are `Option`. Amounts are in
 //! bytes, whatever the kernel's unit is. Nothing here panics, whatever the text is; sizes are bounded.
+//!
+//! # Errors
+//! `read` fails with [`Error::Io`] where the file cannot be opened or read (a process that is gone: ENOENT or ESRCH, see
+//! [`Error::is_gone`]); both fail with [`Error::Format`], which has path, line, field and what was expected, for malformed text.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -23,6 +27,7 @@ pub mod smaps;
 pub mod stat;
 pub mod status;
 pub mod task;
+pub mod vm_flags;
 pub mod vmstat;
 pub mod zoneinfo;
 

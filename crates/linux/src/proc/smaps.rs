@@ -6,9 +6,9 @@
 use std::path::Path;
 
 use super::maps::{mapping, opens_mapping, Mapping};
+use super::vm_flags::VmFlags;
 use super::{kb_fields, lines, read_bounded, ProcRoot};
 use crate::error::Result;
-use crate::vma::VmFlags;
 
 /// The most text that is read: about 650,000 mappings.
 const LIMIT_BYTES: u64 = 512 << 20;

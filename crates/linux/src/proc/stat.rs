@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use mega_core::units::BASE_PAGE_BYTES;
+
 use super::{read_bounded, At, ProcRoot, SMALL_BYTES};
 use crate::error::Result;
 
@@ -35,6 +37,8 @@ pub struct Stat {
     pub start_ticks: u64,
     /// Size of the address space in bytes; 0 for kernel threads and zombies.
     pub size_bytes: u64,
+    /// Resident in bytes, by the kernel's fast counters: may be off by some hundred kilobytes per processor.
+    pub rss_bytes: u64,
     /// The signal that its parent gets when it ends: SIGCHLD, or 0 for a helper that nobody is told of.
     pub exit_signal: Option<i32>,
 }
@@ -101,6 +105,7 @@ pub fn parse(path: &Path, text: &[u8]) -> Result<Stat> {
         threads: at.number("num_threads", field(20))?,
         start_ticks: at.number("starttime", field(22))?,
         size_bytes: at.number("vsize", field(23))?,
+        rss_bytes: at.number::<u64>("rss", field(24))?.saturating_mul(BASE_PAGE_BYTES),
         exit_signal: field(38).and_then(|text| text.parse().ok()),
     })
 }

@@ -31,7 +31,7 @@ pub struct Member {
 
 /// What a look found changed.
 #[derive(Debug, Default)]
-pub struct Look {
+pub struct Changes {
     /// Processes with memory of their own that were not there, or shared another one's, the last time.
     pub found: Vec<Member>,
     /// Members with memory of their own that have ended.
@@ -83,8 +83,11 @@ impl Family {
     }
 
     /// Looks who is there now. Costs about two small files per member and thread.
-    pub fn look(&mut self, root: &ProcRoot) -> Result<Look> {
-        let mut look = Look::default();
+    ///
+    /// # Errors
+    /// /proc cannot be listed. What cannot be read of one process is in the result.
+    pub fn look(&mut self, root: &ProcRoot) -> Result<Changes> {
+        let mut look = Changes::default();
         self.bury(root, &mut look);
         self.take_in_roots(root, &mut look);
         self.follow_children(root, &mut look)?;
@@ -93,7 +96,7 @@ impl Family {
     }
 
     /// Drops the members that have ended, or whose PID is another process's now.
-    fn bury(&mut self, root: &ProcRoot, look: &mut Look) {
+    fn bury(&mut self, root: &ProcRoot, look: &mut Changes) {
         let pids: Vec<u32> = self.members.keys().copied().collect();
         for pid in pids {
             let there = match living(root, pid, look) {
@@ -111,7 +114,7 @@ impl Family {
         }
     }
 
-    fn take_in_roots(&mut self, root: &ProcRoot, look: &mut Look) {
+    fn take_in_roots(&mut self, root: &ProcRoot, look: &mut Changes) {
         for pid in std::mem::take(&mut self.roots) {
             if let Some(stat) = living(root, pid, look) {
                 self.insert(stat, look);
@@ -120,7 +123,7 @@ impl Family {
     }
 
     /// Finds all descendants, through the children files or, where the kernel has none, a list of all processes.
-    fn follow_children(&mut self, root: &ProcRoot, look: &mut Look) -> Result<()> {
+    fn follow_children(&mut self, root: &ProcRoot, look: &mut Changes) -> Result<()> {
         let mut queue: VecDeque<u32> = self.above.into_iter().chain(self.members.keys().copied()).collect();
         let mut seen: BTreeSet<u32> = queue.iter().copied().collect();
         let mut everyone: Option<BTreeMap<u32, Vec<u32>>> = None;
@@ -158,7 +161,7 @@ impl Family {
         Ok(())
     }
 
-    fn insert(&mut self, stat: Stat, look: &mut Look) {
+    fn insert(&mut self, stat: Stat, look: &mut Changes) {
         if stat.is_kernel_thread() || self.above == Some(stat.pid) || self.members.contains_key(&stat.pid) {
             return;
         }
@@ -174,7 +177,7 @@ impl Family {
     }
 
     /// Finds out who has another one's address space: newcomers and those that had one the last time.
-    fn settle_sharing(&mut self, root: &ProcRoot, look: &mut Look) {
+    fn settle_sharing(&mut self, root: &ProcRoot, look: &mut Changes) {
         // kcmp knows real PIDs only, not those of a made-up tree.
         if !root.is_live() {
             return;
@@ -219,7 +222,7 @@ impl Family {
 }
 
 /// The process, unless it is over. What cannot be read is noted.
-fn living(root: &ProcRoot, pid: u32, look: &mut Look) -> Option<Stat> {
+fn living(root: &ProcRoot, pid: u32, look: &mut Changes) -> Option<Stat> {
     match stat::read(root, pid) {
         Ok(stat) => (!stat.is_over()).then_some(stat),
         Err(error) if error.is_gone() => None,
@@ -230,7 +233,7 @@ fn living(root: &ProcRoot, pid: u32, look: &mut Look) -> Option<Stat> {
     }
 }
 
-fn children_by_parent(root: &ProcRoot, look: &mut Look) -> Result<BTreeMap<u32, Vec<u32>>> {
+fn children_by_parent(root: &ProcRoot, look: &mut Changes) -> Result<BTreeMap<u32, Vec<u32>>> {
     let mut by_parent: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     for pid in task::processes(root)? {
         if let Some(stat) = living(root, pid, look) {

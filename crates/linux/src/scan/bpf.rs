@@ -5,8 +5,8 @@ use super::locate::{self, Located};
 use super::maps::{self, RawVma, VmaKind};
 use super::object::Object;
 use super::{
-    check_address, check_ranges, pagemap, raw, selfcheck, Contents, PageMap, RegionFlags, RegionScan, ScanError,
-    ScanRange, Scanner, BASE_PAGES, REGION_BYTES,
+    check_address, check_ranges, pagemap, raw, selfcheck, PageMap, RegionFlags, RegionScan, ScanError, ScanRange,
+    Scanner, ZeroFilled, BASE_PAGES, REGION_BYTES,
 };
 
 /// PTE tables read per call: 1 GB of base pages, 0.4 ms. BPF does not reschedule meanwhile.
@@ -43,6 +43,9 @@ pub struct BpfScanner {
 
 impl BpfScanner {
     /// Loads the program, finds the kernel's tables and compares what it sees of our own memory with the truth.
+    ///
+    /// # Errors
+    /// Built without eBPF, no BTF, no CAP_BPF and CAP_PERFMON, or the self-check failed.
     pub fn new() -> Result<BpfScanner, ScanError> {
         let mut object = Object::load()?;
         let Located {
@@ -134,7 +137,13 @@ fn bpf_range(r: &ScanRange) -> Range {
 }
 
 impl BpfScanner {
-    fn contents(&mut self, pid: i32, addresses: &[u64], flags: u64, out: &mut Vec<Contents>) -> Result<(), ScanError> {
+    fn contents(
+        &mut self,
+        pid: i32,
+        addresses: &[u64],
+        flags: u64,
+        out: &mut Vec<ZeroFilled>,
+    ) -> Result<(), ScanError> {
         addresses.iter().try_for_each(|&a| check_address(a))?;
         let mut left = addresses;
         while !left.is_empty() {
@@ -162,7 +171,7 @@ impl BpfScanner {
                     return Err(ScanError::refused("ebpf", format!("impossible answer {raw:?}")));
                 }
                 let raced = RegionFlags::from_bits(raw.flags).contains(RegionFlags::RACED);
-                out.push(Contents {
+                out.push(ZeroFilled {
                     address,
                     zero_filled: raw.zero,
                     checked: raw.checked,
@@ -264,11 +273,11 @@ impl Scanner for BpfScanner {
         })
     }
 
-    fn zero_filled(&mut self, pid: i32, addresses: &[u64], out: &mut Vec<Contents>) -> Result<(), ScanError> {
+    fn zero_filled(&mut self, pid: i32, addresses: &[u64], out: &mut Vec<ZeroFilled>) -> Result<(), ScanError> {
         self.contents(pid, addresses, 0, out)
     }
 
-    fn at_most_zero_filled(&mut self, pid: i32, addresses: &[u64], out: &mut Vec<Contents>) -> Result<(), ScanError> {
+    fn at_most_zero_filled(&mut self, pid: i32, addresses: &[u64], out: &mut Vec<ZeroFilled>) -> Result<(), ScanError> {
         self.contents(pid, addresses, RANGE_HEADS, out)
     }
 

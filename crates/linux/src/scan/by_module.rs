@@ -11,8 +11,8 @@ use rustix::io::Errno;
 
 use super::maps::RawVma;
 use super::{
-    check_address, check_ranges, choose, Contents, PageMap, Preference, RegionFlags, RegionScan, ScanError, ScanRange,
-    Scanner, BASE_PAGES, REGION_BYTES,
+    check_address, check_ranges, choose, PageMap, Preference, RegionFlags, RegionScan, ScanError, ScanRange, Scanner,
+    ZeroFilled, BASE_PAGES, REGION_BYTES,
 };
 use crate::module::uapi::{
     Region, RegionMap, CAN_AGE, REGION_GIGANTIC, REGION_HUGE, REGION_HUGETLB, REGION_OTHER, REGION_RACED,
@@ -37,6 +37,9 @@ pub struct ModuleScanner {
 
 impl ModuleScanner {
     /// Opens the device, and the best scanner beside it.
+    ///
+    /// # Errors
+    /// mega.ko is not loaded or cannot age, or no scanner works beside it.
     pub fn new() -> Result<Self, ScanError> {
         let refused = |why: String| ScanError::refused("module", why);
         let module = Module::open().map_err(|error| refused(error.to_string()))?;
@@ -228,11 +231,11 @@ impl Scanner for ModuleScanner {
         })
     }
 
-    fn zero_filled(&mut self, pid: i32, addresses: &[u64], out: &mut Vec<Contents>) -> Result<(), ScanError> {
+    fn zero_filled(&mut self, pid: i32, addresses: &[u64], out: &mut Vec<ZeroFilled>) -> Result<(), ScanError> {
         self.beside.zero_filled(pid, addresses, out)
     }
 
-    fn at_most_zero_filled(&mut self, pid: i32, addresses: &[u64], out: &mut Vec<Contents>) -> Result<(), ScanError> {
+    fn at_most_zero_filled(&mut self, pid: i32, addresses: &[u64], out: &mut Vec<ZeroFilled>) -> Result<(), ScanError> {
         self.beside.at_most_zero_filled(pid, addresses, out)
     }
 

@@ -21,6 +21,9 @@ const ALL: [(&str, Make); 3] = [
 ];
 
 /// The preferred scanner, and why better ones were refused. Takes 0.2 s for the eBPF one.
+///
+/// # Errors
+/// None works; the text has the reason of each.
 pub fn choose(prefer: Preference<'_>) -> Result<(Box<dyn Scanner>, Vec<String>), ScanError> {
     if prefer == Preference::Only("module") {
         return Ok((Box::new(ModuleScanner::new()?), Vec::new()));
@@ -33,6 +36,7 @@ pub fn choose(prefer: Preference<'_>) -> Result<(Box<dyn Scanner>, Vec<String>),
         }
         match make() {
             Ok(scanner) => return Ok((scanner, reasons)),
+            Err(ScanError::Refused { what, why }) if what == name => reasons.push(format!("{name}: {why}")),
             Err(e) => reasons.push(format!("{name}: {e}")),
         }
     }

@@ -3,17 +3,17 @@
 
 use super::maps::gone_or;
 use super::raw::{self, monotonic_ns};
-use super::{Contents, ScanError, BASE_BYTES, BASE_PAGES};
+use super::{ScanError, ZeroFilled, BASE_BYTES, BASE_PAGES};
 
 /// Bytes at the beginning of each base page that mostly show that it is in use.
 const HEAD: usize = 64;
 
 /// Counts the zero-filled base pages of one region.
-pub(super) fn read(pid: i32, address: u64, huge: bool) -> Result<Contents, ScanError> {
+pub(super) fn read(pid: i32, address: u64, huge: bool) -> Result<ZeroFilled, ScanError> {
     let begin = monotonic_ns();
-    let mut found = Contents {
+    let mut found = ZeroFilled {
         address,
-        ..Contents::default()
+        ..ZeroFilled::default()
     };
     if !huge {
         return Ok(found);

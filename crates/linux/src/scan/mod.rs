@@ -35,6 +35,7 @@ pub use bpf::{BpfScanner, Capabilities};
 pub use by_module::ModuleScanner;
 pub use choose::{choose, Preference};
 pub use maps::{RawVma, VmaKind};
+pub use object::links_max;
 pub use pagemap::PagemapScanner;
 pub use pagemap_scan::PagemapScanScanner;
 
@@ -150,7 +151,7 @@ pub struct PageMap {
 
 /// What a huge page contains.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Contents {
+pub struct ZeroFilled {
     /// Virtual address of the region.
     pub address: u64,
     /// Base pages of which every byte is zero.
@@ -188,6 +189,15 @@ pub enum ScanError {
 }
 
 impl ScanError {
+    /// What kind of error it is, the same for all processes that have it.
+    pub fn kind(&self) -> String {
+        match self {
+            Self::Gone => "gone".to_owned(),
+            Self::Refused { what, .. } => (*what).to_owned(),
+            Self::Io { doing, source } => format!("{doing}: {:?}", source.raw_os_error()),
+        }
+    }
+
     pub(crate) fn io(doing: &'static str) -> impl FnOnce(io::Error) -> ScanError {
         move |source| match source.raw_os_error() {
             Some(libc::ESRCH) => ScanError::Gone,
@@ -212,25 +222,43 @@ pub trait Scanner {
     fn sees_accessed(&self) -> bool;
 
     /// The process's mappings in the order of their addresses.
+    ///
+    /// # Errors
+    /// The process is gone, or a system call failed.
     fn vmas(&mut self, pid: i32) -> Result<Vec<RawVma>, ScanError>;
 
     /// Appends one entry for every region in `ranges` that has anything mapped or swapped, in the order of the ranges.
+    ///
+    /// # Errors
+    /// The process is gone, a range is not 2 MB-aligned user memory, or a system call failed.
     fn scan(&mut self, pid: i32, ranges: &[ScanRange], out: &mut Vec<RegionScan>) -> Result<(), ScanError>;
 
     /// The region at `address`, page by page.
+    ///
+    /// # Errors
+    /// As [`scan`](Scanner::scan).
     fn page_map(&mut self, pid: i32, address: u64) -> Result<PageMap, ScanError>;
 
     /// Appends, for each of the huge-mapped regions `addresses`, how many of its base pages are filled with zeros.
-    fn zero_filled(&mut self, pid: i32, addresses: &[u64], out: &mut Vec<Contents>) -> Result<(), ScanError>;
+    ///
+    /// # Errors
+    /// As [`scan`](Scanner::scan).
+    fn zero_filled(&mut self, pid: i32, addresses: &[u64], out: &mut Vec<ZeroFilled>) -> Result<(), ScanError>;
 
     /// The same, at most: of base pages that are zero for their first bytes the rest is not read where that saves anything. For
     /// seeing whether zero-filled pages have been written to since they were counted.
-    fn at_most_zero_filled(&mut self, pid: i32, addresses: &[u64], out: &mut Vec<Contents>) -> Result<(), ScanError> {
+    ///
+    /// # Errors
+    /// As [`scan`](Scanner::scan).
+    fn at_most_zero_filled(&mut self, pid: i32, addresses: &[u64], out: &mut Vec<ZeroFilled>) -> Result<(), ScanError> {
         self.zero_filled(pid, addresses, out)
     }
 
     /// How many mapped base pages of the region others map too (`/proc/PID/pagemap` bit 56 clear), without those that
     /// are the shared zero page.
+    ///
+    /// # Errors
+    /// As [`scan`](Scanner::scan).
     fn fork_shared(&mut self, pid: i32, address: u64) -> Result<u16, ScanError>;
 
     /// Clears the accessed bits of these many regions from `address` on, where it can do that better than MADV_COLD does: how many of

@@ -12,13 +12,13 @@ use libbpf_rs::{MapCore, ObjectBuilder};
 use super::intf::*;
 use super::raw::Mapping;
 use super::ScanError;
-use crate::libbpf;
+use crate::bpf::{self, libbpf};
 use crate::sys::{self, Tasks};
 
-static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/scan.bpf.o"));
-
-/// Links kept open; the least recently used one makes room.
-const LINKS_MAX: usize = 256;
+/// BPF links that the eBPF scanner keeps open, a descriptor each; the least recently used one makes room.
+pub fn links_max() -> usize {
+    (crate::sys::open_files_limit() / 4).clamp(8, 256) as usize
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Program {
@@ -37,6 +37,7 @@ pub(super) struct Object {
     object: libbpf_rs::Object,
     shared: Mapping,
     links: BTreeMap<(i32, Program), Link>,
+    links_max: usize,
     clock: u64,
 }
 
@@ -46,15 +47,15 @@ unsafe impl Send for Object {}
 impl Object {
     pub(super) fn load() -> Result<Object, ScanError> {
         let refused = |why: String| ScanError::refused("ebpf", why);
-        if OBJECT.is_empty() {
-            return Err(refused("the page-table reader is for x86-64 only".into()));
+        if let Some(absence) = bpf::absence(bpf::SCAN) {
+            return Err(refused(absence.into()));
         }
         if !Path::new("/sys/kernel/btf/vmlinux").exists() {
             return Err(refused("the kernel has no BTF (/sys/kernel/btf/vmlinux)".into()));
         }
         libbpf::listen();
         let object = ObjectBuilder::default()
-            .open_memory(OBJECT)
+            .open_memory(bpf::SCAN)
             .and_then(|open| open.load())
             .map_err(|e| {
                 refused(format!(
@@ -79,6 +80,7 @@ impl Object {
             object,
             shared,
             links: BTreeMap::new(),
+            links_max: links_max(),
             clock: 0,
         })
     }
@@ -95,7 +97,7 @@ impl Object {
     fn iterator(&mut self, tid: i32, program: Program) -> Result<File, ScanError> {
         self.clock += 1;
         if !self.links.contains_key(&(tid, program)) {
-            if self.links.len() >= LINKS_MAX {
+            if self.links.len() >= self.links_max {
                 if let Some(oldest) = self.links.iter().min_by_key(|(_, l)| l.used).map(|(k, _)| *k) {
                     self.links.remove(&oldest);
                 }

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use super::maps::{self, gone_or, RawVma};
 use super::raw::Mapping;
 use super::{
-    check_address, check_ranges, contents, Contents, PageMap, RegionFlags, RegionScan, ScanError, ScanRange, Scanner,
+    check_address, check_ranges, contents, PageMap, RegionFlags, RegionScan, ScanError, ScanRange, Scanner, ZeroFilled,
     BASE_BYTES, BASE_PAGES, REGION_BYTES,
 };
 
@@ -82,6 +82,9 @@ pub struct PagemapScanner {
 
 impl PagemapScanner {
     /// Checks that frame numbers can be seen (CAP_SYS_ADMIN) and learns the zero page's.
+    ///
+    /// # Errors
+    /// /proc/self/pagemap cannot be read, or the self-check failed.
     pub fn new() -> Result<PagemapScanner, ScanError> {
         let memory = Mapping::anonymous(2 * REGION_BYTES as usize).map_err(ScanError::io("mapping memory"))?;
         let at = memory.aligned();
@@ -184,7 +187,7 @@ impl Scanner for PagemapScanner {
         Ok(map)
     }
 
-    fn zero_filled(&mut self, pid: i32, addresses: &[u64], out: &mut Vec<Contents>) -> Result<(), ScanError> {
+    fn zero_filled(&mut self, pid: i32, addresses: &[u64], out: &mut Vec<ZeroFilled>) -> Result<(), ScanError> {
         for &address in addresses {
             let entries = region_entries(pid, address)?;
             let huge = self.count(address, &entries).is_huge();

@@ -6,8 +6,8 @@ use std::fs::File;
 use super::maps::{self, gone_or, RawVma};
 use super::raw::{self, PageRegion, PmScanArg};
 use super::{
-    check_address, check_ranges, contents, pagemap, Contents, PageMap, RegionFlags, RegionScan, ScanError, ScanRange,
-    Scanner, BASE_BYTES, BASE_PAGES, REGION_BYTES,
+    check_address, check_ranges, contents, pagemap, PageMap, RegionFlags, RegionScan, ScanError, ScanRange, Scanner,
+    ZeroFilled, BASE_BYTES, BASE_PAGES, REGION_BYTES,
 };
 
 const PRESENT: u64 = 1 << 3;
@@ -61,6 +61,9 @@ fn walk(
 
 impl PagemapScanScanner {
     /// Checks that the kernel has the ioctl.
+    ///
+    /// # Errors
+    /// The PAGEMAP_SCAN ioctl is missing (before Linux 6.7), or the self-check failed.
     pub fn new() -> Result<PagemapScanScanner, ScanError> {
         let mut scanner = PagemapScanScanner {
             runs: vec![PageRegion::default(); RUNS],
@@ -148,7 +151,7 @@ impl Scanner for PagemapScanScanner {
         Ok(map)
     }
 
-    fn zero_filled(&mut self, pid: i32, addresses: &[u64], out: &mut Vec<Contents>) -> Result<(), ScanError> {
+    fn zero_filled(&mut self, pid: i32, addresses: &[u64], out: &mut Vec<ZeroFilled>) -> Result<(), ScanError> {
         for &address in addresses {
             let huge = self.page_map(pid, address)?.flags.contains(RegionFlags::HUGE);
             out.push(contents::read(pid, address, huge)?);

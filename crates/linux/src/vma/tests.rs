@@ -9,7 +9,7 @@ fn anonymous(start: u64, end: u64) -> Vma {
         start,
         end,
         flags: VmFlags::READ | VmFlags::WRITE,
-        kind: Kind::Anonymous,
+        kind: MappingKind::Anonymous,
         name: None,
     }
 }
@@ -95,16 +95,19 @@ fn each_flag_that_excludes_a_mapping_is_named() {
 #[test]
 fn kinds_are_told_by_name_and_inode() {
     for (line, kind) in [
-        ("200000-800000 rw-p 0 00:00 0", Kind::Anonymous),
-        ("200000-800000 rw-p 0 00:00 0 [heap]", Kind::Anonymous),
-        ("200000-800000 rw-p 0 00:00 0 [anon:/usr/lib]", Kind::Anonymous),
-        ("200000-800000 r-xp 0 fe:00 12 /usr/bin/a b", Kind::File),
-        ("200000-800000 rw-s 0 00:05 12 /dev/nvidia0", Kind::File),
-        ("200000-800000 rw-s 0 00:01 12 /memfd:x (deleted)", Kind::Shmem),
-        ("200000-800000 rw-s 0 00:01 12 /dev/zero (deleted)", Kind::Shmem),
-        ("200000-800000 rw-s 0 00:01 12 /SYSV00000000 (deleted)", Kind::Shmem),
-        ("200000-800000 r--p 0 00:00 0 [vvar_vclock]", Kind::Special),
-        ("200000-800000 r-xp 0 00:00 0 [vdso]", Kind::Special),
+        ("200000-800000 rw-p 0 00:00 0", MappingKind::Anonymous),
+        ("200000-800000 rw-p 0 00:00 0 [heap]", MappingKind::Anonymous),
+        ("200000-800000 rw-p 0 00:00 0 [anon:/usr/lib]", MappingKind::Anonymous),
+        ("200000-800000 r-xp 0 fe:00 12 /usr/bin/a b", MappingKind::File),
+        ("200000-800000 rw-s 0 00:05 12 /dev/nvidia0", MappingKind::File),
+        ("200000-800000 rw-s 0 00:01 12 /memfd:x (deleted)", MappingKind::Shmem),
+        ("200000-800000 rw-s 0 00:01 12 /dev/zero (deleted)", MappingKind::Shmem),
+        (
+            "200000-800000 rw-s 0 00:01 12 /SYSV00000000 (deleted)",
+            MappingKind::Shmem,
+        ),
+        ("200000-800000 r--p 0 00:00 0 [vvar_vclock]", MappingKind::Special),
+        ("200000-800000 r-xp 0 00:00 0 [vdso]", MappingKind::Special),
     ] {
         assert_eq!(of_line(line).kind, kind, "{line}");
     }

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use mega_linux::module::uapi::{self, Region, RegionMap};
-use mega_linux::module::{Aged, Ageing, Module};
+use mega_linux::module::{AgedRange, Ageing, Module};
 use mega_linux::scan::{choose, Preference, ScanRange};
 use rand_core::{RngCore, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -28,7 +28,7 @@ fn us() -> OwnedFd {
     mega_linux::sys::pidfd_open(std::process::id()).unwrap()
 }
 
-fn age(module: &Module, memory: &Memory, how: Ageing) -> (Vec<Region>, Vec<RegionMap>, Aged) {
+fn age(module: &Module, memory: &Memory, how: Ageing) -> (Vec<Region>, Vec<RegionMap>, AgedRange) {
     let range = memory.base..memory.base + memory.pages * PAGE;
     let (mut regions, mut maps) = (Vec::new(), Vec::new());
     let aged = module
@@ -270,7 +270,7 @@ fn it_takes_a_tenth_of_the_instructions_of_scanning_and_madv_cold() {
         let (mut scanned, mut regions) = (Vec::new(), Vec::new());
         let cold = || {
             let (start, len) = (range.start, range.end - range.start);
-            mega_linux::sys::process_madvise(pidfd.as_fd(), start, len, mega_linux::sys::Advice::Cold).unwrap();
+            mega_linux::sys::process_madvise(pidfd.as_fd(), start, len, mega_linux::sys::Madvise::Cold).unwrap();
         };
         let (mut stock, mut with_module) = ([0; 3], [0; 3]);
         for round in 0..3 {

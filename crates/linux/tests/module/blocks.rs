@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use mega_linux::module::uapi::{Block, CompactBlock, BLOCK_HEAD};
-use mega_linux::module::Outcome;
+use mega_linux::module::BlockOutcome;
 
 use super::memory::Memory;
 use super::module;
@@ -92,5 +92,5 @@ fn free_pages_of_the_hugetlb_pool_are_huge_and_left_alone() {
     std::fs::write(POOL, "0").unwrap();
     assert_eq!((before, after), (3, 3));
     assert!(list.len() >= 3, "{list:?}");
-    assert!(list.iter().all(|b| b.outcome() == Outcome::Huge), "{list:?}");
+    assert!(list.iter().all(|b| b.outcome() == BlockOutcome::Huge), "{list:?}");
 }

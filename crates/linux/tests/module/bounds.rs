@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use mega_linux::module::uapi::CompactBlock;
-use mega_linux::module::Outcome;
+use mega_linux::module::BlockOutcome;
 
 use super::{module, patience};
 
@@ -15,7 +15,7 @@ fn a_budget_of_zero_does_nothing_and_a_million_blocks_are_bounded() {
     let done = module.compact(&mut list, Duration::ZERO, true).unwrap();
     assert_eq!((done.freed, done.tried, done.moved), (0, 0, 0));
     assert_eq!(done.done as usize, list.len());
-    assert!(list.iter().all(|block| block.outcome() == Outcome::Budget));
+    assert!(list.iter().all(|block| block.outcome() == BlockOutcome::Budget));
     assert_eq!(super::vmstat("pgmigrate_success"), before, "somebody else moved pages");
 
     let mut list: Vec<_> = (0..1 << 20)
@@ -28,7 +28,7 @@ fn a_budget_of_zero_does_nothing_and_a_million_blocks_are_bounded() {
     assert_eq!(done.done, 1 << 20);
     assert!(list
         .iter()
-        .all(|block| block.outcome() != Outcome::Undone && block.outcome() != Outcome::Interrupted));
+        .all(|block| block.outcome() != BlockOutcome::Undone && block.outcome() != BlockOutcome::Interrupted));
     // The same ones that are there, again and again.
     let blocks = module.info().blocks;
     list = (0..1 << 20).map(|n| CompactBlock::asked(n % blocks)).collect();
@@ -36,7 +36,7 @@ fn a_budget_of_zero_does_nothing_and_a_million_blocks_are_bounded() {
     let done = module.compact(&mut list, Duration::from_millis(100), true).unwrap();
     assert!(began.elapsed() < patience(5), "{:?}", began.elapsed());
     assert_eq!(done.done, 1 << 20);
-    assert_eq!(list[list.len() - 1].outcome(), Outcome::Budget);
+    assert_eq!(list[list.len() - 1].outcome(), BlockOutcome::Budget);
     eprintln!("MODULE a million blocks that are none, budget 100 ms: {took:?}");
 }
 
@@ -65,6 +65,6 @@ fn a_signal_ends_a_call_in_the_middle() {
     });
     assert!(began.elapsed() < patience(10), "{:?}", began.elapsed());
     assert_eq!(done.done as usize, list.len());
-    assert_eq!(list[list.len() - 1].outcome(), Outcome::Interrupted);
-    assert_ne!(list[0].outcome(), Outcome::Interrupted);
+    assert_eq!(list[list.len() - 1].outcome(), BlockOutcome::Interrupted);
+    assert_ne!(list[0].outcome(), BlockOutcome::Interrupted);
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use mega_linux::module::uapi::{Block, CompactBlock, BLOCK_WHOLE};
-use mega_linux::module::Outcome;
+use mega_linux::module::BlockOutcome;
 
 use super::memory::{pin_for_dma, Memory, PAGE};
 use super::{free_blocks, module, vmstat};
@@ -47,7 +47,7 @@ fn chosen_blocks_are_freed_contents_intact_and_for_fewer_moves_than_compact_memo
     assert_eq!(memory.spoiled(), 0);
     let freed: Vec<u64> = list
         .iter()
-        .filter(|b| b.outcome() == Outcome::Freed)
+        .filter(|b| b.outcome() == BlockOutcome::Freed)
         .map(|b| b.block)
         .collect();
     assert!(freed.len() * 100 >= list.len() * 95, "{:?}", outcomes(&list));
@@ -161,35 +161,35 @@ fn what_is_pinned_locked_hot_or_huge_fails_alone_and_by_name() {
     });
     assert_eq!(hot.load(Ordering::Relaxed), began + added, "no addition is lost");
     assert_eq!(memory.spoiled() + huge.spoiled(), 0);
-    let outcome: BTreeMap<u64, Outcome> = list.iter().map(|b| (b.block, b.outcome())).collect();
+    let outcome: BTreeMap<u64, BlockOutcome> = list.iter().map(|b| (b.block, b.outcome())).collect();
     for block in &pinned {
         assert!(
-            matches!(outcome[block], Outcome::Pinned | Outcome::Unmovable),
+            matches!(outcome[block], BlockOutcome::Pinned | BlockOutcome::Unmovable),
             "{:?}",
             outcome[block]
         );
     }
     let named: BTreeSet<u64> = outcome
         .iter()
-        .filter(|(_, &o)| o == Outcome::Pinned)
+        .filter(|(_, &o)| o == BlockOutcome::Pinned)
         .map(|(&block, _)| block)
         .collect();
     assert!(!named.is_empty() && named.is_subset(&pinned), "{named:?} of {pinned:?}");
-    assert_eq!(outcome[&huge_block], Outcome::Huge);
+    assert_eq!(outcome[&huge_block], BlockOutcome::Huge);
     assert_eq!(
         (outcome[&u64::MAX], outcome[&module.info().blocks]),
-        (Outcome::Absent, Outcome::Absent)
+        (BlockOutcome::Absent, BlockOutcome::Absent)
     );
-    assert_eq!(outcome[&0], Outcome::Zone);
+    assert_eq!(outcome[&0], BlockOutcome::Zone);
     let others = own
         .iter()
         .filter(|block| !pinned.contains(block) && **block != huge_block);
     let (mut freed, mut all) = (0, 0);
     for block in others {
         // The kernel's own pages may have come to be among ours.
-        if outcome[block] != Outcome::Unmovable {
+        if outcome[block] != BlockOutcome::Unmovable {
             all += 1;
-            freed += usize::from(outcome[block] == Outcome::Freed);
+            freed += usize::from(outcome[block] == BlockOutcome::Freed);
         }
     }
     assert!(
@@ -198,7 +198,7 @@ fn what_is_pinned_locked_hot_or_huge_fails_alone_and_by_name() {
         outcomes(&list)
     );
     assert!(
-        matches!(outcome[&hot_block], Outcome::Freed | Outcome::Unmovable),
+        matches!(outcome[&hot_block], BlockOutcome::Freed | BlockOutcome::Unmovable),
         "{:?}",
         outcome[&hot_block]
     );
@@ -229,14 +229,17 @@ fn what_dma_holds_is_pinned_as_base_pages_and_as_a_huge_page() {
     let moved = vmstat("pgmigrate_success");
     module.compact(&mut list, LONG, true).unwrap();
     eprintln!("MODULE held for DMA: {:?}", outcomes(&list));
-    let named = |block: &CompactBlock| matches!(block.outcome(), Outcome::Pinned | Outcome::Unmovable);
+    let named = |block: &CompactBlock| matches!(block.outcome(), BlockOutcome::Pinned | BlockOutcome::Unmovable);
     assert!(list.iter().all(named), "{list:?}");
-    assert!(list.iter().any(|block| block.outcome() == Outcome::Pinned), "{list:?}");
+    assert!(
+        list.iter().any(|block| block.outcome() == BlockOutcome::Pinned),
+        "{list:?}"
+    );
     assert_eq!(vmstat("pgmigrate_success"), moved, "pinned blocks are not tried");
     // Let go of, they can be moved like others; the kernel takes its time to let go.
     drop(held);
     let end = std::time::Instant::now() + super::patience(5);
-    while list.iter().any(|block| block.outcome() == Outcome::Pinned) {
+    while list.iter().any(|block| block.outcome() == BlockOutcome::Pinned) {
         assert!(std::time::Instant::now() < end, "{:?}", outcomes(&list));
         std::thread::sleep(Duration::from_millis(100));
         module.compact(&mut list, LONG, true).unwrap();
@@ -272,6 +275,6 @@ fn without_room_nothing_is_pushed_out() {
     let done = module.compact(&mut list, LONG, false).unwrap();
     eprintln!("MODULE no room: {:?} of {}", outcomes(&list), done.done);
     assert_eq!((vmstat("pswpout"), vmstat("pgscan_direct")), (swapped, scanned));
-    assert!(list.iter().any(|block| block.outcome() == Outcome::NoRoom));
+    assert!(list.iter().any(|block| block.outcome() == BlockOutcome::NoRoom));
     assert_eq!(memory.spoiled(), 0);
 }

@@ -1,20 +1,21 @@
-//! The command lines of what shows, makes and takes contiguous memory: `mega map`, `mega frag`, `mega hog`, `mega compact`.
+//! The command lines of what shows and makes contiguous memory: `mega map`, `mega compact`.
 
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use mega_core::units::{Bytes, Share};
-use mega_lab::contiguity::{Amount, FragKind, How, ProbeFlags};
+use mega_cli::args::parse_interval;
+use mega_core::compaction::planner::PLANNERS;
+use mega_core::units::Bytes;
 use mega_linux::compact::Way;
 
-use super::{parse_interval, ScannerChoice};
+use super::{listed, ScannerChoice};
 
-/// How free blocks are made.
+/// How memory is compacted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MadeBy {
-    /// Chosen ones where mega.ko is loaded, by the kernel's choice where not.
+    /// Chosen blocks where mega.ko is loaded, else the kernel's choice.
     Auto,
     /// In this way or not at all.
     Only(Way),
@@ -32,19 +33,19 @@ pub enum MapTarget {
 /// `mega map`
 #[derive(Debug, Args)]
 #[command(
-    after_help = "phys needs root: /proc/kpageflags says what every page is. It costs about 20 ms per GB; of more \
-than 32 GB,\nevenly spaced blocks are read and the output says how many."
+    after_help = "phys needs root: it reads /proc/kpageflags, at about 20 ms per GB. Above 32 GB it\n\
+samples evenly spaced blocks and says how many."
 )]
 pub struct MapArgs {
     /// `phys` for physical memory, or a process
     #[arg(value_name = "phys|PID", value_parser = parse_target)]
     pub target: MapTarget,
 
-    /// Draw into this file: .svg or .png
+    /// Draw into this file: .svg, or .png (needs mega-lab)
     #[arg(short, long, value_name = "FILE", conflicts_with = "json")]
     pub output: Option<PathBuf>,
 
-    /// Draw again and again, until Ctrl-C
+    /// Redraw at this interval, until Ctrl-C
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "2s",
         value_parser = parse_interval)]
     pub watch: Option<Duration>,
@@ -57,149 +58,46 @@ pub struct MapArgs {
     #[arg(long)]
     pub json: bool,
 
-    /// PID: how to look at page tables
+    /// PID: how to read page tables
     #[arg(long, value_name = "HOW", default_value = "auto")]
     pub scanner: ScannerChoice,
 }
 
-/// `mega frag`
-#[derive(Debug, Args)]
-#[command(
-    after_help = "Kinds: study takes base pages and frees 3/4 of the pages of each 2 MB (the allocation-latency
-study); reserve takes huge pages and frees half of each (LRBHPS, Quicksilver); holes takes
-base pages and frees every other 1 MB (MEGA). What is kept is filled with known content and
-checked while it is held. kcompactd moves it together again within seconds unless --pin-pages
-keeps it. Ctrl-C frees all at once. At least 1 GB and 5% of memory always stay available."
-)]
-pub struct FragArgs {
-    /// How to fragment: study, reserve or holes
-    #[arg(long, value_name = "KIND", default_value = "study")]
-    pub kind: FragKind,
-
-    /// Memory to take before parts of it are freed: a size, or a share of what is
-    /// available (default: 7/8 of it, or what may be taken; with --target, all of
-    /// it one after the other)
-    #[arg(long, value_name = "SIZE|SHARE")]
-    pub amount: Option<Amount>,
-
-    /// Share of it that is kept (default: study 25%, reserve and holes 50%)
-    #[arg(long, value_name = "SHARE", value_parser = parse_keep)]
-    pub keep: Option<Share>,
-
-    /// Take huge pages one by one, and free parts of each, until this share of free
-    /// memory is of no use for huge pages
-    #[arg(long, value_name = "SHARE")]
-    pub target: Option<Share>,
-
-    /// Have pipes hold what is kept, so that compaction cannot move it
-    #[arg(long)]
-    pub pin_pages: bool,
-
-    /// Which pages are kept, and what they hold
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub seed: u64,
-
-    /// Free all after this time (default: at Ctrl-C)
-    #[arg(long, value_name = "TIME", value_parser = parse_interval)]
-    pub hold: Option<Duration>,
-
-    /// Time between looks at free memory while holding
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_interval)]
-    pub refresh: Duration,
-
-    /// As JSON, a line for each event
-    #[arg(long)]
-    pub json: bool,
-
-    /// Obey commands on standard input: `check`, `quit`; its end means `quit`
-    #[arg(long, hide = true, requires = "json", conflicts_with = "hold")]
-    pub commands: bool,
-}
-
-/// `mega hog`
-#[derive(Debug, Args)]
-#[command(
-    after_help = "A huge page that the kernel did not give counts as not obtained, whatever the call said. With
-fault, times include zeroing; with hugetlb and kernel they do not. On a virtual machine the first touch
-of memory that the host does not back costs much more than the rest. At least 1 GB and 5% of
-memory always stay available."
-)]
-pub struct HogArgs {
-    /// How to take them: fault (touch 2 MB of MADV_HUGEPAGE memory), hugetlb (raise
-    /// nr_hugepages by one at a time, and put it back) or kernel (mega.ko allocates)
-    #[arg(long, value_name = "HOW", default_value = "fault")]
-    pub how: How,
-
-    /// The same as --how kernel
-    #[arg(long, conflicts_with = "how")]
-    pub kernel: bool,
-
-    /// kernel: chunks of 2^N base pages
-    #[arg(long, value_name = "N", default_value_t = 9, value_parser = parse_order)]
-    pub order: u32,
-
-    /// kernel: how hard each allocation tries, joined by commas: reclaim, kswapd, retry,
-    /// movable, zero; or none. The default is what a huge fault does with defrag=always
-    #[arg(long, value_name = "FLAGS", default_value = "reclaim,movable")]
-    pub flags: ProbeFlags,
-
-    /// How many (default: until there are none)
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    pub count: Option<u64>,
-
-    /// Touch the same amount as base pages afterwards, for comparison
-    #[arg(long)]
-    pub base: bool,
-
-    /// Draw the latencies into this file as well
-    #[arg(short, long, value_name = "FILE.svg")]
-    pub output: Option<PathBuf>,
-
-    /// As JSON
-    #[arg(long)]
-    pub json: bool,
-}
-
 /// `mega compact`
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Planners say how many: mega 200 MB a pass, ingens 100 MB of each fragmented zone, demand (with --watch)
-as many as huge faults asked for. Ways to make them:
-  chosen     mega.ko empties the blocks that the planner ranks highest
-  node       the kernel's own compaction, ended once there are enough
-  proactive  vm.compaction_proactiveness raised for a moment; kcompactd does it
+#[command(after_help = "Planners set how many blocks: mega 200 MB per pass, ingens 100 MB per
+fragmented zone, demand (with --watch) as many as huge page faults asked for.
+Ways of compacting:
+  chosen     mega.ko evacuates the blocks that the planner ranks highest
+  node       the kernel's own compaction, stopped at the target
+  proactive  vm.compaction_proactiveness raised for a moment; kcompactd compacts
   pool       nr_hugepages raised step by step, and lowered again
   offline    128 MB of memory taken offline and online again
-  collapse   memory of our own collapsed and freed
-docs/compaction.md compares them. What a way changes is put back, also at Ctrl-C; after kill -9
-by the next start or `mega off`. What is on the processors' own free lists (Linux 6.7 and later)
-becomes blocks within about ten seconds."
-)]
+  collapse   our own memory collapsed and freed
+docs/compaction.md compares them. Settings that a way changes are restored, also
+at Ctrl-C; after kill -9 by the next start or `mega off`. Pages on per-CPU free
+lists (Linux 6.7 and later) become blocks within about ten seconds.")]
 pub struct CompactArgs {
-    /// Size of the blocks to make at most, in each pass (default: the planner's)
+    /// Maximum size of the blocks to free in each pass (default: the planner's)
     #[arg(long, value_name = "SIZE")]
     pub budget: Option<Bytes>,
 
-    /// Who says how many: mega, ingens or demand, with parameters as in
-    /// ingens:fragmentation=80%
-    #[arg(long, value_name = "PLANNER", default_value = "mega")]
+    #[arg(long, value_name = "PLANNER", default_value = "mega", help = planner_help())]
     pub planner: String,
 
-    /// How to make them: auto (chosen if mega.ko is loaded, else node), chosen, node,
-    /// proactive, pool, offline or collapse
-    #[arg(long, value_name = "WAY", default_value = "auto", value_parser = parse_way)]
+    #[arg(long, value_name = "WAY", default_value = "auto", value_parser = parse_way, help = way_help())]
     pub how: MadeBy,
 
-    /// Time that one pass may take
+    /// Time limit of one pass
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_interval)]
     pub time: Duration,
 
-    /// Again and again, every 5 s or this often, until Ctrl-C
+    /// Repeat every 5 s, or this often, until Ctrl-C
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "5s",
         value_parser = parse_interval)]
     pub watch: Option<Duration>,
 
-    /// Say what would be done, and do nothing
+    /// Print the plan only
     #[arg(long)]
     pub dry_run: bool,
 
@@ -213,21 +111,6 @@ fn parse_target(text: &str) -> Result<MapTarget, String> {
         ("phys", _) => Ok(MapTarget::Phys),
         (_, Ok(pid)) if (1..=i32::MAX as u32).contains(&pid) => Ok(MapTarget::Process(pid)),
         _ => Err("neither 'phys' nor a PID".to_string()),
-    }
-}
-
-fn parse_keep(text: &str) -> Result<Share, String> {
-    let share: Share = text.parse().map_err(|e: mega_core::units::UnitError| e.to_string())?;
-    if share == Share::ZERO || share == Share::FULL {
-        return Err("keeping all or nothing fragments nothing".to_string());
-    }
-    Ok(share)
-}
-
-fn parse_order(text: &str) -> Result<u32, String> {
-    match text.parse() {
-        Ok(order @ 0..=20) => Ok(order),
-        _ => Err("expected an order: 0 for 4K, 9 for 2M".to_string()),
     }
 }
 
@@ -246,7 +129,23 @@ fn parse_way(text: &str) -> Result<MadeBy, String> {
     made_by(text, &Way::ALL)
 }
 
-/// Others change settings, or take what is free.
-pub(super) fn parse_stock_way(text: &str) -> Result<MadeBy, String> {
+/// For the free-block target of a manager: the other ways change settings, or take free memory.
+pub(super) fn parse_target_way(text: &str) -> Result<MadeBy, String> {
     made_by(text, &[Way::Chosen, Way::Node])
+}
+
+fn planner_help() -> String {
+    let names: Vec<_> = PLANNERS.iter().map(|(name, _)| *name).collect();
+    format!(
+        "What sets how many: {}, with parameters as in ingens:fragmentation=80%",
+        listed(&names)
+    )
+}
+
+fn way_help() -> String {
+    let words: Vec<_> = Way::ALL.iter().map(|way| way.word()).collect();
+    format!(
+        "How to compact: auto (chosen if mega.ko is loaded, else node), {}",
+        listed(&words)
+    )
 }

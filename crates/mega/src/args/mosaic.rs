@@ -4,8 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
-use mega_core::units::Bytes;
-use memomania_layout::page::Kind;
+use mega_cli::mosaic::{parse_reserve, Reserve};
 use memomania_layout::settings::{Fallback, Fork};
 
 /// What happens when pages of the wanted size are short.
@@ -47,23 +46,6 @@ impl From<MosaicFork> for Fork {
     }
 }
 
-/// hugetlb pages to reserve, by size; none for what the layouts state.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reserve(pub Vec<(Kind, Bytes)>);
-
-fn parse_reserve(text: &str) -> Result<Reserve, String> {
-    let amount = |part: &str| -> Result<(Kind, Bytes), String> {
-        let (kind, bytes) = part
-            .split_once('=')
-            .ok_or(format!("'{part}' is not as in 2M=512M,1G=2G"))?;
-        let kind = Kind::parse(kind).filter(|kind| kind.is_hugetlb());
-        let kind = kind.ok_or(format!("'{part}': pages of 2M and 1G can be reserved"))?;
-        Ok((kind, bytes.parse::<Bytes>().map_err(|error| error.to_string())?))
-    };
-    let parts = text.split(',').filter(|part| !part.is_empty());
-    parts.map(amount).collect::<Result<Vec<_>, String>>().map(Reserve)
-}
-
 /// `mega mosaic`
 #[derive(Debug, Args)]
 #[command(
@@ -74,12 +56,12 @@ fn parse_reserve(text: &str) -> Result<Reserve, String> {
 no interval covers has base pages. 2M and 1G come from hugetlb; 2M:thp is
 aligned memory with advice. Options come before the environment
 (MEGA_MOSAIC_HEAP, _ANON, _HEAP_SIZE, _ANON_SIZE, _FALLBACK, _FORK, _INHERIT,
-_REPORT), and that before the file. docs/memomania.md has the rest.
+_REPORT), and that before the file. See docs/memomania.md for details.
 Exits with the command's own status; 125: mega itself failed, 126: the command
 cannot be executed, 127: not found."
 )]
 pub struct MosaicArgs {
-    /// Another thing to do than to run a command once
+    /// A subcommand instead of running a command once
     #[command(subcommand)]
     pub action: Option<MosaicAction>,
 
@@ -143,88 +125,11 @@ pub struct MosaicArgs {
 /// What `mega mosaic` can do besides.
 #[derive(Debug, Subcommand)]
 pub enum MosaicAction {
-    /// Find out which part of a command's memory pays on large pages
-    Explore(ExploreArgs),
-}
-
-/// Large pages to explore.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum ExplorePages {
-    /// Transparent huge pages.
-    #[value(name = "2M:thp")]
-    Thp,
-    /// 2 MB pages of hugetlb.
-    #[value(name = "2M")]
-    Huge,
-    /// 1 GB pages of hugetlb.
-    #[value(name = "1G")]
-    Gigantic,
-}
-
-impl From<ExplorePages> for Kind {
-    fn from(pages: ExplorePages) -> Self {
-        match pages {
-            ExplorePages::Thp => Self::Thp,
-            ExplorePages::Huge => Self::Huge,
-            ExplorePages::Gigantic => Self::Gigantic,
-        }
-    }
-}
-
-/// `mega mosaic explore`
-#[derive(Debug, Args)]
-#[command(
-    after_help = "Runs the command under each layout of a plan, without input and output, and fits a
-model of its run time. It has to do the same each time. docs/memomania.md has
-the rest."
-)]
-pub struct ExploreArgs {
-    /// The large pages; 2M and 1G are reserved for the time (root)
-    #[arg(long, value_name = "SIZE", default_value = "2M:thp")]
-    pub pages: ExplorePages,
-
-    /// Windows that memory is cut into (1 to 16)
-    #[arg(long, value_name = "N", default_value_t = 6, value_parser = at_least_one)]
-    pub windows: usize,
-
-    /// Runs of each layout
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = at_least_one)]
-    pub rounds: usize,
-
-    /// Reserve so many hugetlb pages, as in --reserve=2M=4G (default: a quarter more than the
-    /// largest process used)
-    #[arg(long, value_name = "SIZE=AMOUNT", require_equals = true, value_parser = parse_reserve)]
-    pub reserve: Option<Reserve>,
-
-    /// Leave programs alone that the command executes
-    #[arg(long)]
-    pub no_inherit: bool,
-
-    /// Show the command's output
-    #[arg(long)]
-    pub show_output: bool,
-
-    /// Print JSON
-    #[arg(long)]
-    pub json: bool,
-
-    /// Write a page with plots, too
-    #[arg(long, value_name = "FILE")]
-    pub html: Option<PathBuf>,
-
-    /// The command and its arguments
-    #[arg(
-        required = true,
-        trailing_var_arg = true,
-        allow_hyphen_values = true,
-        value_name = "CMD"
-    )]
-    pub command: Vec<OsString>,
-}
-
-fn at_least_one(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(number @ 1..=1000) => Ok(number),
-        _ => Err("expected a number from 1 to 1000".to_owned()),
-    }
+    /// Find out which part of a command's memory gains from large pages (needs mega-lab)
+    #[command(disable_help_flag = true)]
+    Explore {
+        /// For mega-lab.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<OsString>,
+    },
 }

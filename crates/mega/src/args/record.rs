@@ -5,27 +5,29 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use mega_cli::args::parse_interval;
 
-use super::{parse_interval, ScannerChoice};
+use super::ScannerChoice;
 
 /// `mega record`
 #[derive(Debug, Args)]
 #[command(
     group(clap::ArgGroup::new("what").required(true).args(["pids", "command", "workload", "import", "export", "info"])),
-    after_help = "mega record -o F PID...              what is seen of processes
-mega record -o F -- CMD ARGS         of a command; exits with its status
-mega record -o F --workload gups     what a built-in program accesses
-mega record -o F --import lackey IN  what a text of Valgrind says
-mega record --export T.parquet F     T.accesses.parquet, T.regions.parquet ...
-mega record --info F                 what is in it
+    after_help = "mega record -o F PID...              scans of processes
+mega record -o F -- CMD ARGS         scans of a command; exits with its status
+mega record -o F --workload gups     a built-in program's accesses (needs mega-lab)
+mega record -o F --import lackey IN  a Valgrind trace as text
+mega record --export T.parquet F     Parquet tables (needs mega-lab)
+mega record --info F                 what a trace holds
 
-Of processes it writes at each interval: the mappings of their own memory that came and went, and
-every 2 MB region's pages, mapped, accessed, written, zero-filled. Nothing of theirs is changed;
-only with --age are accessed bits cleared, so that each scan tells about one interval.
+A scan holds the mappings that came and went since the last one, and for every
+2 MB region how many pages are mapped, accessed, written and zero-filled.
+Nothing is changed but accessed bits, with --age, so that each scan is about one
+interval.
 docs/trace.md describes the format."
 )]
 pub struct RecordArgs {
-    /// Processes to record, with their children
+    /// Processes to record, with their descendants
     #[arg(value_name = "PID", value_parser = clap::value_parser!(u32).range(1..=i64::from(i32::MAX)))]
     pub pids: Vec<u32>,
 
@@ -33,8 +35,8 @@ pub struct RecordArgs {
     #[arg(last = true, value_name = "CMD")]
     pub command: Vec<OsString>,
 
-    /// Record the accesses of a built-in program (gups, touch, stride, kv, btree, graph,
-    /// redis ...) that runs on simulated memory
+    /// Record the accesses of a built-in program on simulated memory (`mega sim list`
+    /// names them)
     #[arg(long, value_name = "NAME")]
     pub workload: Option<String>,
 
@@ -43,15 +45,15 @@ pub struct RecordArgs {
         conflicts_with_all = ["pids", "command", "import", "export", "info"])]
     pub options: Option<String>,
 
-    /// Make a trace of a text: lackey (valgrind --tool=lackey --trace-mem=yes) or text
+    /// Convert a text: lackey (valgrind --tool=lackey --trace-mem=yes) or text
     #[arg(long, num_args = 2, value_names = ["FORMAT", "FILE"], action = clap::ArgAction::Set)]
     pub import: Option<Vec<PathBuf>>,
 
-    /// Make Parquet tables of a trace, a file each: accesses, events, scans, regions
+    /// Write a trace as Parquet tables: accesses, events, scans, regions
     #[arg(long, num_args = 2, value_names = ["TABLES", "TRACE"], action = clap::ArgAction::Set)]
     pub export: Option<Vec<PathBuf>>,
 
-    /// Say what is in a trace
+    /// Summarize a trace
     #[arg(long, value_name = "TRACE")]
     pub info: Option<PathBuf>,
 
@@ -64,16 +66,16 @@ pub struct RecordArgs {
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_interval)]
     pub interval: Duration,
 
-    /// Stop recording after this time; of a built-in program, after this time of its own
+    /// Stop after this time; of a built-in program, of its own time
     #[arg(long, value_name = "TIME", value_parser = parse_interval)]
     pub duration: Option<Duration>,
 
-    /// Clear accessed bits after each scan (changes no memory, costs the program
-    /// some time; not while tasks wait for memory)
+    /// Clear accessed bits after each scan (costs the program some time; paused under
+    /// memory pressure)
     #[arg(long)]
     pub age: bool,
 
-    /// How to look at page tables
+    /// How to read page tables
     #[arg(long, value_name = "HOW", default_value = "auto")]
     pub scanner: ScannerChoice,
 
@@ -81,7 +83,7 @@ pub struct RecordArgs {
     #[arg(long, requires = "info", conflicts_with_all = ["pids", "command", "workload", "import", "export"])]
     pub json: bool,
 
-    /// Say nothing but errors
+    /// Print errors only
     #[arg(short, long)]
     pub quiet: bool,
 }
@@ -89,17 +91,17 @@ pub struct RecordArgs {
 /// `mega replay`
 #[derive(Debug, Args)]
 #[command(
-    after_help = "A journal is decided again by the policy and the settings that wrote it, in the same loop; decisions
-that differ make this fail. With --policy another one decides on what was seen then, and its
-decisions are set against those of the journal. A trace with scans (mega record) needs --policy:
-its decisions are printed, as lines of a journal."
+    after_help = "Runs the policy and settings of a journal on its observations again; fails if
+any decision differs. With --policy another policy decides, and its decisions
+are compared with those of the journal. A trace with scans (mega record) needs
+--policy: the decisions are printed as journal lines."
 )]
 pub struct ReplayArgs {
     /// A journal written with --journal-full, or a trace
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
 
-    /// Let this policy decide
+    /// Decide by this policy
     #[arg(long, value_name = "NAME")]
     pub policy: Option<String>,
 

@@ -6,12 +6,12 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use mega_core::planner::{self, Choice, Planner, Seen};
-use mega_core::stock::{Ended, Order, Stock};
+use mega_core::compaction::planner::{self, Choice, Planner, PlannerInput};
+use mega_core::compaction::target::{Ended, FreeBlockTarget, Order};
 use mega_core::units::{show_duration, Blocks, Bytes, Time, HUGE_PAGE_BYTES};
+use mega_linux::blocks::fragmentation::{self, Fragmentation};
 use mega_linux::blocks::{self, BlocksError, Sampling};
 use mega_linux::compact::{available, compact, open, open_chosen, Actuator, Report, Way};
-use mega_linux::contiguity::{self, Contiguity};
 use mega_linux::knobs::STATE_FOLDER;
 use mega_linux::module::Module;
 use mega_linux::proc::{buddyinfo, meminfo, vmstat, ProcRoot};
@@ -19,10 +19,11 @@ use mega_linux::sys;
 use serde_json::json;
 
 use crate::args::{CompactArgs, MadeBy};
-use crate::children::stop_on_signals;
-use crate::contiguity::{brief, stopped};
-use crate::exit::{tell, Failure};
-use crate::manage::{describe_restored, open_knobs};
+use mega_cli::contiguity::brief;
+use mega_cli::exit::{tell, Failure};
+use mega_cli::settings::{describe_restored, open_knobs};
+use mega_cli::signals::stop_on_signals;
+use mega_cli::signals::stopped;
 
 /// Makes blocks, and says what that cost.
 pub fn run(args: &CompactArgs) -> Result<()> {
@@ -84,12 +85,12 @@ impl Compactor<'_> {
             return self.say_plan(planner.name(), &plan);
         };
         if plan.blocks == Blocks(0) {
-            let state = contiguity::read(&self.root)?;
+            let state = fragmentation::read(&self.root)?;
             return self.say_nothing(planner.name(), &state);
         }
-        let before = contiguity::read(&self.root)?;
+        let before = fragmentation::read(&self.root)?;
         let report = self.make(actuator.as_mut(), &plan)?;
-        let after = contiguity::read(&self.root)?;
+        let after = fragmentation::read(&self.root)?;
         self.say(planner.name(), &report, &before, &after)?;
         match report.done.ended {
             Ended::Stopped => anyhow::bail!("stopped before it was done"),
@@ -99,22 +100,22 @@ impl Compactor<'_> {
 
     /// Pass after pass, until it is told to stop.
     fn watch(&self, planner: Box<dyn Planner>, mut actuator: Option<Box<dyn Actuator>>) -> Result<()> {
-        let mut stock = Stock::new(planner);
+        let mut target = FreeBlockTarget::new(planner);
         loop {
             let now = Time(sys::monotonic().as_nanos() as u64);
-            let before = contiguity::read(&self.root)?;
+            let before = fragmentation::read(&self.root)?;
             let zones = blocks::free_by_zone(&self.root)?;
             let counters = vmstat::read(&self.root)?;
             let faults = [counters.thp_fault_alloc(), counters.thp_fault_fallback()];
-            let asked = stock.asked(0, 0, faults.into_iter().flatten().sum());
-            let seen = Seen {
+            let asked = target.asked(0, 0, faults.into_iter().flatten().sum());
+            let seen = PlannerInput {
                 blocks: &[],
                 zones: &zones,
                 total: self.total()?,
                 asked,
             };
-            let pass = stock.pass(now, &seen);
-            let name = stock.planner().name();
+            let pass = target.pass(now, &seen);
+            let name = target.planner().name();
             let mut plan = Plan {
                 blocks: pass.wanted,
                 choices: None,
@@ -129,13 +130,13 @@ impl Compactor<'_> {
                             self.choices(planner::from_text(&self.args.planner).map_err(Failure::usage)?.as_mut());
                     }
                     let report = self.make(actuator.as_mut(), &plan)?;
-                    stock.note(Time(sys::monotonic().as_nanos() as u64), &report.done);
-                    let after = contiguity::read(&self.root)?;
+                    target.note(Time(sys::monotonic().as_nanos() as u64), &report.done);
+                    let after = fragmentation::read(&self.root)?;
                     self.say(name, &report, &before, &after)?;
                 }
             }
             let now = Time(sys::monotonic().as_nanos() as u64);
-            if stopped(&self.stop, stock.due().since(now)) {
+            if stopped(&self.stop, target.due().since(now)) {
                 return Ok(());
             }
         }
@@ -154,7 +155,7 @@ impl Compactor<'_> {
             });
         }
         let zones = blocks::free_by_zone(&self.root)?;
-        let blocks = planner.want(&Seen {
+        let blocks = planner.want(&PlannerInput {
             blocks: &[],
             zones: &zones,
             total: self.total()?,
@@ -169,7 +170,7 @@ impl Compactor<'_> {
                 .map_err(BlocksError::from)
                 .and_then(|module| blocks::read_by_module(&self.root, &module))
             {
-                return Some(planner.plan(&Seen {
+                return Some(planner.plan(&PlannerInput {
                     blocks: &blocks,
                     zones: &zones,
                     total: self.total().ok()?,
@@ -178,7 +179,7 @@ impl Compactor<'_> {
             }
         }
         match blocks::read(&self.root, Sampling::Auto) {
-            Ok(seen) if seen.every == 1 => Some(planner.plan(&Seen {
+            Ok(seen) if seen.every == 1 => Some(planner.plan(&PlannerInput {
                 blocks: &seen.blocks,
                 zones: &seen.zones,
                 total: self.total().ok()?,
@@ -187,7 +188,7 @@ impl Compactor<'_> {
             // A sample says which, not how many.
             Ok(_) => None,
             Err(error) => {
-                tell(&format!("mega: blocks are counted, not chosen: {error}"));
+                tell(&format!("mega: blocks are counted, not selected: {error}"));
                 None
             }
         }
@@ -209,7 +210,7 @@ impl Compactor<'_> {
         Ok(report?)
     }
 
-    fn say(&self, planner: &str, report: &Report, before: &Contiguity, after: &Contiguity) -> Result<()> {
+    fn say(&self, planner: &str, report: &Report, before: &Fragmentation, after: &Fragmentation) -> Result<()> {
         let done = &report.done;
         let mut out = std::io::stdout().lock();
         if self.args.json {
@@ -252,11 +253,11 @@ impl Compactor<'_> {
             done.moved_pages,
             describe(done.ended)
         );
-        writeln!(out, "{}", crate::text::wrapped("made    ", &what))?;
+        writeln!(out, "{}", mega_cli::text::wrapped("made    ", &what))?;
         if let Some(chosen) = &done.chosen {
             let each: Vec<_> = chosen.outcomes.iter().map(|(word, n)| format!("{n} {word}")).collect();
             let what = format!("{}; {} seen free right afterwards", each.join(", "), chosen.seen_free.0);
-            writeln!(out, "{}", crate::text::wrapped("chosen  ", &what))?;
+            writeln!(out, "{}", mega_cli::text::wrapped("chosen  ", &what))?;
         }
         Ok(())
     }
@@ -287,7 +288,7 @@ impl Compactor<'_> {
             (Some([first, .., last]), Way::Offline | Way::Chosen) => {
                 format!("; from {} (best) to {}", first.hpfn, last.hpfn)
             }
-            _ => "; which, the kernel says".to_string(),
+            _ => "; the kernel selects the blocks".to_string(),
         };
         writeln!(
             out,
@@ -297,19 +298,15 @@ impl Compactor<'_> {
         Ok(())
     }
 
-    fn say_nothing(&self, planner: &str, state: &Contiguity) -> Result<()> {
+    fn say_nothing(&self, planner: &str, state: &Fragmentation) -> Result<()> {
         self.say_wait(planner, state, "nothing to make")
     }
 
-    fn say_held(&self, planner: &str, state: &Contiguity) -> Result<()> {
-        self.say_wait(
-            planner,
-            state,
-            "left alone for a while, since the last passes gained nothing",
-        )
+    fn say_held(&self, planner: &str, state: &Fragmentation) -> Result<()> {
+        self.say_wait(planner, state, "backing off: recent passes freed nothing")
     }
 
-    fn say_wait(&self, planner: &str, state: &Contiguity, why: &str) -> Result<()> {
+    fn say_wait(&self, planner: &str, state: &Fragmentation, why: &str) -> Result<()> {
         let mut out = std::io::stdout().lock();
         if self.args.json {
             let line = json!({
@@ -320,7 +317,7 @@ impl Compactor<'_> {
             writeln!(
                 out,
                 "{}",
-                crate::text::wrapped("", &format!("planner {planner}: {why}; {}", brief(state)))
+                mega_cli::text::wrapped("", &format!("planner {planner}: {why}; {}", brief(state)))
             )?;
         }
         Ok(())

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use anyhow::Result;
-use mega_linux::capabilities::{examine, Finding, Status};
+use mega_linux::capabilities::{examine, Availability, Finding};
 use mega_linux::compact::{available, Way};
 use mega_linux::module::{uapi, Module};
 use mega_linux::proc::ProcRoot;
@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::args::{DoctorArgs, ScannerChoice};
 use crate::manage::scanner_for;
-use crate::text::wrapped;
+use mega_cli::text::wrapped;
 
 /// One capability of DESIGN's table, here.
 struct Capability {
@@ -32,7 +32,7 @@ fn ways() -> (Vec<&'static str>, String) {
     (ways, none)
 }
 
-/// Looks and tells. Always succeeds: finding something missing is what it is for.
+/// Reports. Always succeeds: a missing capability is a finding, not a failure.
 pub fn run(args: &DoctorArgs) -> Result<()> {
     let machine = examine(&ProcRoot::default());
     let findings = &machine.findings;
@@ -53,13 +53,13 @@ pub fn run(args: &DoctorArgs) -> Result<()> {
     writeln!(out, "This machine")?;
     for finding in findings {
         let mark = match finding.status {
-            Status::Ok => "ok ",
-            Status::Partial => "~  ",
-            Status::Missing => "no ",
+            Availability::Ok => "ok ",
+            Availability::Partial => "~  ",
+            Availability::Missing => "no ",
         };
         let head = format!("  {mark} {:<22} ", finding.name);
         writeln!(out, "{}", wrapped(&head, &finding.detail))?;
-        if finding.status != Status::Ok && !finding.consequence.is_empty() {
+        if finding.status != Availability::Ok && !finding.consequence.is_empty() {
             let head = format!("      {:<22} -> ", "");
             writeln!(out, "{}", wrapped(&head, &finding.consequence))?;
         }
@@ -83,7 +83,11 @@ fn capabilities(findings: &[Finding]) -> Vec<Capability> {
         }
         Err(error) => (false, false, format!("{error:#}")),
     };
-    let works = |name: &str| findings.iter().any(|f| f.name == name && f.status != Status::Missing);
+    let works = |name: &str| {
+        findings
+            .iter()
+            .any(|f| f.name == name && f.status != Availability::Missing)
+    };
     let detail = |name: &str| {
         findings
             .iter()
@@ -98,7 +102,7 @@ fn capabilities(findings: &[Finding]) -> Vec<Capability> {
         Err(error) if error.is_absent() => "needs mega.ko, which is not loaded".to_string(),
         Err(error) => error.to_string(),
     };
-    let no_faults = "needs the reservation kernel or the simulator, not part of this release";
+    let no_faults = "needs a fault-time hook in the kernel; see `mega sim`";
     vec![
         Capability {
             what: "see mapped, huge and zero pages",

@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use anyhow::Result;
 use mega_linux::host::Roster;
 use mega_linux::proc::ProcRoot;
+use mega_linux::process::select::{by_cgroup, by_comm, cgroup_folder, unit_folder};
 use mega_linux::process::Process;
-use mega_linux::select::{by_cgroup, by_comm, cgroup_folder, unit_folder};
-use regex::Regex;
+use regex_lite::Regex;
 
 use crate::args::ManageArgs;
-use crate::children::stop_on_signals;
-use crate::exit::Failure;
 use crate::manage::{prepare, FamilyRoster};
+use mega_cli::exit::Failure;
+use mega_cli::signals::stop_on_signals;
 
 /// Manages until everything selected has ended, the time is over, or a signal comes.
 pub fn run(args: ManageArgs) -> Result<()> {
@@ -75,7 +75,7 @@ struct Selected(Selector);
 impl Roster for Selected {
     fn pids(&mut self, root: &ProcRoot) -> Result<Vec<u32>, String> {
         let found = match &self.0 {
-            Selector::Comm(pattern) => by_comm(root, pattern),
+            Selector::Comm(pattern) => by_comm(root, &|name| pattern.is_match(name)),
             Selector::Cgroup(folder) => by_cgroup(root, folder),
         };
         let own = std::process::id();

@@ -9,11 +9,11 @@ use rustix::fd::OwnedFd;
 use serde_json::Value;
 
 use crate::args::{MapArgs, MapTarget};
-use crate::children::stop_on_signals;
-use crate::draw::scene::Scene;
 use crate::draw::terminal::Style;
 use crate::draw::{save, Format};
-use crate::exit::tell;
+use mega_cli::draw::scene::Scene;
+use mega_cli::exit::tell;
+use mega_cli::signals::stop_on_signals;
 
 mod axis;
 mod phys;
@@ -37,7 +37,7 @@ trait Subject {
 /// Looks and shows; with --watch until it is told to stop or what it looks at is gone.
 pub fn run(args: &MapArgs) -> Result<()> {
     if let Some(path) = &args.output {
-        Format::of(path)?;
+        Format::of(path)?.check()?;
     }
     let mut subject: Box<dyn Subject> = match args.target {
         MapTarget::Phys => Box::new(phys::Memory::new(args.every)),
@@ -140,11 +140,11 @@ fn stopped(stop: &OwnedFd, interval: Duration) -> Result<bool> {
 }
 
 fn is_gone(error: &anyhow::Error) -> bool {
-    use mega_linux::look::LookError;
+    use mega_linux::inspect::usage::InspectError;
     use mega_linux::scan::ScanError;
-    error.chain().any(|cause| match cause.downcast_ref::<LookError>() {
-        Some(LookError::Proc(e)) => e.is_gone(),
-        Some(LookError::Scan(e)) => matches!(e, ScanError::Gone),
+    error.chain().any(|cause| match cause.downcast_ref::<InspectError>() {
+        Some(InspectError::Proc(e)) => e.is_gone(),
+        Some(InspectError::Scan(e)) => matches!(e, ScanError::Gone),
         None => false,
     })
 }

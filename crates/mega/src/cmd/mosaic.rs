@@ -2,7 +2,6 @@
 //!
 //! Nothing is started before all is known to fit: layouts, the library, the program, and pages where there must be enough.
 
-use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -12,24 +11,18 @@ use memomania_layout::settings::{layout, size, Partial};
 use memomania_layout::wire::{encode, LONGEST, VARIABLE};
 
 use crate::args::{MosaicAction, MosaicArgs};
-use crate::children;
-use crate::exit::{say, tell, Failure};
+use crate::children::{self, Circumstances};
+use mega_cli::exit::{say, Failure};
+use mega_cli::hand_over::run_lab;
+use mega_cli::mosaic::{report, reserve, target, with_library, PRELOAD};
 
-mod explore;
 pub mod live;
-pub mod report;
-mod reserve;
-mod target;
-
-pub use target::library;
-
-/// The loader's list of libraries to load first.
-const PRELOAD: &str = "LD_PRELOAD";
 
 /// Exits with the command's status, or 125 to 127 when it did not come to that.
 pub fn run(args: &MosaicArgs) -> ExitCode {
-    if let Some(MosaicAction::Explore(args)) = &args.action {
-        return explore::run(args);
+    if let Some(MosaicAction::Explore { .. }) = &args.action {
+        let words = std::env::args_os().skip(1);
+        return Failure::status(run_lab("mega mosaic explore", words), Failure::FAILED);
     }
     match prepare_and_run(args) {
         Ok(status) => ExitCode::from(status),
@@ -60,7 +53,7 @@ fn prepare_and_run(args: &MosaicArgs) -> Result<u8> {
     anyhow::ensure!(value.len() <= LONGEST, "the report's path is too long");
     std::env::set_var(VARIABLE, value);
     std::env::set_var(PRELOAD, with_library(&library, std::env::var_os(PRELOAD)));
-    let running = match children::start(&args.command, signals) {
+    let running = match children::start(&args.command, signals, Circumstances::default()) {
         Ok(running) => running,
         Err(failed) => {
             say(&failed.error);
@@ -120,19 +113,4 @@ fn settings(args: &MosaicArgs) -> Result<Partial> {
         );
     }
     Ok(all)
-}
-
-/// The library comes first, so that its functions are found before those of others; what was there stays.
-fn with_library(library: &Path, existing: Option<OsString>) -> OsString {
-    let mut list = OsString::from(library);
-    if let Some(existing) = existing.filter(|existing| !existing.is_empty()) {
-        list.push(":");
-        list.push(existing);
-    }
-    list
-}
-
-/// A note about this run.
-fn note(text: &str) {
-    tell(&format!("mega: {text}"));
 }

@@ -1,4 +1,4 @@
-//! `mega off`: put everything back.
+//! `mega off`: stop all managers and restore all settings.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -11,13 +11,13 @@ use rustix::fd::AsFd;
 use serde_json::json;
 
 use crate::args::OffArgs;
-use crate::children::off_signal;
-use crate::manage::{describe_restored, open_knobs};
+use mega_cli::settings::{describe_restored, open_knobs};
+use mega_cli::signals::off_signal;
 
 /// Long enough for a manager to finish the call that it is in.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// Has managers that run let go of their programs, and puts back what dead ones left.
+/// Stops running managers, and restores what killed ones left behind.
 pub fn run(args: &OffArgs) -> Result<()> {
     let mut done = end_managers()?;
     let restored = open_knobs()?.recover().context("cannot put settings back")?;
@@ -38,9 +38,9 @@ pub fn run(args: &OffArgs) -> Result<()> {
     Ok(())
 }
 
-/// Tells each manager to stop managing (the programs go on), and waits until none holds a process or a setting.
+/// Tells each manager to stop (the programs keep running), and waits until none holds a process or a setting.
 fn end_managers() -> Result<Vec<String>> {
-    let claims = Claims::open(STATE_FOLDER.as_ref()).context("cannot read who is managed")?;
+    let claims = Claims::open(STATE_FOLDER.as_ref()).context("cannot read the list of managed processes")?;
     let holding = || -> Result<BTreeSet<u32>> {
         let mut managers: BTreeSet<u32> = claims.list()?.into_iter().map(|(_, manager)| manager).collect();
         managers.extend(open_knobs()?.held()?.into_iter().map(|(.., manager)| manager));
@@ -57,12 +57,12 @@ fn end_managers() -> Result<Vec<String>> {
         }
         sys::pidfd_send_signal(pidfd.as_fd(), off_signal())
             .with_context(|| format!("cannot tell manager {pid} to stop"))?;
-        done.push(format!("told manager {pid} to let go of its programs"));
+        done.push(format!("told manager {pid} to stop"));
     }
     let deadline = std::time::Instant::now() + PATIENCE;
     while !holding()?.is_disjoint(&managers) {
         if std::time::Instant::now() > deadline {
-            bail!("a manager does not let go: {:?}", holding()?);
+            bail!("managers did not stop: {:?}", holding()?);
         }
         std::thread::sleep(Duration::from_millis(50));
     }

@@ -7,8 +7,8 @@ use mega_core::policy::{by_name, POLICIES};
 use serde_json::json;
 
 use crate::args::PoliciesArgs;
-use crate::exit::Failure;
-use crate::text::wrapped;
+use mega_cli::exit::Failure;
+use mega_cli::text::wrapped;
 
 /// Lists them.
 pub fn run(args: &PoliciesArgs) -> Result<()> {

@@ -9,12 +9,12 @@ use comfy_table::{presets, CellAlignment, Table};
 use mega_core::journal::{decide, Line};
 use mega_core::policy::Policy;
 use mega_core::replay::{contrast, policy_of, replay, Contrast, Replayed, Tally};
-use mega_sim::trace::{Reader, Scans};
+use mega_trace::{Reader, Scans};
 use serde_json::{json, Value};
 
 use crate::args::ReplayArgs;
-use crate::exit::Failure;
 use crate::manage::policy_from;
+use mega_cli::exit::Failure;
 
 /// A line of the journal is never longer.
 const LINE_MAX: u64 = 64 << 10;

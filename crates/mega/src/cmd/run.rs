@@ -2,10 +2,13 @@
 
 use std::process::ExitCode;
 
+use anyhow::Result;
+use mega_linux::sys::User;
+
 use crate::args::RunArgs;
-use crate::children;
-use crate::exit::{say, Failure};
+use crate::children::{self, Circumstances};
 use crate::manage::{prepare, FamilyRoster};
+use mega_cli::exit::{say, Failure};
 
 /// Exits with the command's status, or 125 to 127 when it did not come to that.
 pub fn run(args: RunArgs) -> ExitCode {
@@ -14,11 +17,23 @@ pub fn run(args: RunArgs) -> ExitCode {
         Ok(signals) => signals,
         Err(error) => return Failure::status(Err(error), Failure::RUN_FAILED),
     };
-    let ready = match prepare(args.options) {
-        Ok(ready) => ready,
+    let prepared = user(args.user.as_deref()).and_then(|user| Ok((user, prepare(args.options)?)));
+    let (user, mut ready) = match prepared {
+        Ok(prepared) => prepared,
         Err(error) => return Failure::status(Err(error), Failure::RUN_FAILED),
     };
-    let running = match children::start(&args.command, signals) {
+    if user.is_none() {
+        if let Some(name) = invoker() {
+            ready.output.say(&format!(
+                "the command runs as root; --user {name} runs it as who called sudo"
+            ));
+        }
+    }
+    let within = Circumstances {
+        user,
+        open_files: Some(ready.open_files),
+    };
+    let running = match children::start(&args.command, signals, within) {
         Ok(running) => running,
         Err(failed) => {
             say(&failed.error);
@@ -41,4 +56,17 @@ pub fn run(args: RunArgs) -> ExitCode {
         Err(error) => say(&anyhow::Error::new(error).context("cannot manage the command")),
     }
     ExitCode::from(status)
+}
+
+/// The user to run the command as.
+fn user(name: Option<&str>) -> Result<Option<User>> {
+    let Some(name) = name else { return Ok(None) };
+    let found = User::find(name).ok_or_else(|| Failure::usage(format!("--user: there is no user '{name}'")))?;
+    Ok(Some(found))
+}
+
+/// Who called sudo, where that is not root.
+fn invoker() -> Option<String> {
+    let uid: u32 = std::env::var("SUDO_UID").ok()?.parse().ok()?;
+    (uid != 0 && rustix::process::geteuid().is_root()).then(|| std::env::var("SUDO_USER").ok())?
 }

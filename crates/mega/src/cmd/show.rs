@@ -1,44 +1,46 @@
-//! `mega show`: one look at a process.
+//! `mega show`: a snapshot of a process's huge pages.
 
 use std::io::Write;
 
 use anyhow::{Context, Result};
 use comfy_table::{presets, CellAlignment, Table};
 use mega_core::units::Bytes;
-use mega_linux::look::{look, Look, LookOptions, MappingLook};
+use mega_linux::inspect::usage::{self, MappingUsage, Usage, UsageOptions};
+use mega_linux::knobs::thp::{self, Owner};
 use mega_linux::proc::ProcRoot;
 use mega_linux::process::Process;
-use mega_linux::thp::{self, Owner};
 use mega_linux::vma::Obstacle;
 use serde_json::{json, Value};
 
-use super::mosaic::{live, report};
+use super::mosaic::live;
 use crate::args::ShowArgs;
 use crate::manage::scanner_for;
-use crate::text::wrapped;
+use mega_cli::exit::tell;
+use mega_cli::mosaic::report;
+use mega_cli::text::{printable, wrapped};
 
-/// What was found of one process.
+/// The figures of one process.
 struct Seen {
     pid: u32,
     name: String,
-    looked: Look,
+    looked: Usage,
     owners: Vec<Owner>,
-    /// Memomania's, if it serves the process.
+    /// Memomania's pools, if it is preloaded in the process.
     pools: Option<Value>,
 }
 
-/// Looks at each process in turn.
+/// Inspects each process in turn.
 pub fn run(args: &ShowArgs) -> Result<()> {
     let root = ProcRoot::default();
     let (mut scanner, refused) = scanner_for(args.scanner)?;
     for reason in refused {
-        eprintln!("mega: {reason}; using {}", scanner.name());
+        tell(&format!("mega: {reason}; using {}", scanner.name()));
     }
     let mut seen = Vec::new();
     for &pid in &args.pids {
         let process = Process::open(&root, pid)?;
         let name = process.name(&root);
-        let looked = look(&root, scanner.as_mut(), pid, &LookOptions::default())
+        let looked = usage::read(&root, scanner.as_mut(), pid, &UsageOptions::default())
             .with_context(|| format!("process {pid} ({name})"))?;
         let owners = thp::owners(&root, pid).with_context(|| format!("process {pid} ({name})"))?;
         let pools = live::read(&root, pid, &name).with_context(|| format!("process {pid} ({name})"))?;
@@ -84,7 +86,8 @@ fn to_text(seen: &Seen, top: usize) -> String {
     } = seen;
     let t = &looked.total;
     let mut text = format!(
-        "{pid} {name}\n  resident {}   in huge pages {} ({})\n  wasted in them {}   would qualify {}\n",
+        "{pid} {}\n  resident {}   in huge pages {} ({})\n  wasted in them {}   would qualify {}\n",
+        printable(name),
         Bytes(t.rss_bytes),
         Bytes(t.huge_bytes),
         percent(t.huge_bytes, t.rss_bytes),
@@ -101,7 +104,7 @@ fn to_text(seen: &Seen, top: usize) -> String {
         text += &wrapped("  THP: ", &owner.to_string());
         text += "\n";
     }
-    let mut mappings: Vec<&MappingLook> = looked.mappings.iter().filter(|m| m.tally.rss_bytes > 0).collect();
+    let mut mappings: Vec<&MappingUsage> = looked.mappings.iter().filter(|m| m.tally.rss_bytes > 0).collect();
     mappings.sort_by_key(|m| std::cmp::Reverse(m.tally.rss_bytes));
     let shown = if top == 0 {
         mappings.len()
@@ -136,9 +139,9 @@ fn to_text(seen: &Seen, top: usize) -> String {
     text
 }
 
-/// One mapping as a table row. What is a file or small is not worth a remark; what someone switched off is.
-fn row(m: &MappingLook) -> [String; 6] {
-    let name = m.vma.name.as_deref().unwrap_or("anonymous");
+/// One mapping as a table row. Files and small mappings get no remark; those with huge pages disabled do.
+fn row(m: &MappingUsage) -> [String; 6] {
+    let name = printable(m.vma.name.as_deref().unwrap_or("anonymous"));
     let short: String = match name.rsplit_once('/') {
         Some((_, file)) => file.chars().take(11).collect(),
         None => name.chars().take(11).collect(),

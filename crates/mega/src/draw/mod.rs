@@ -1,24 +1,16 @@
-//! Drawing: the same picture as SVG and as PNG, and heat maps on a terminal.
-//!
-//! | file | subject |
-//! | --- | --- |
-//! | `colour` | colours and scales |
-//! | `scene` | a picture as rectangles and texts |
-//! | `svg`, `png` | a scene as a file |
-//! | `terminal` | rows of cells as text, in colour or in plain ASCII |
+//! Drawing: a picture as SVG, or by mega-lab as PNG, and heat maps on a terminal.
 
-pub mod colour;
-mod png;
-pub mod scene;
 mod svg;
 pub mod terminal;
 
+use std::io::Write;
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
-
-use crate::exit::Failure;
-use scene::Scene;
+use mega_cli::draw::scene::Scene;
+use mega_cli::exit::Failure;
+use mega_cli::hand_over;
 
 /// The kind of file that a name asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,15 +34,45 @@ impl Format {
             ))),
         }
     }
+
+    /// Fails where pictures of this kind cannot be written, before anything is sampled.
+    pub fn check(self) -> Result<()> {
+        match self {
+            Self::Svg => Ok(()),
+            Self::Png => hand_over::lab("mega map with FILE.png").map(drop),
+        }
+    }
 }
 
 /// Writes a picture.
 pub fn save(scene: &Scene, path: &Path) -> Result<()> {
-    let bytes = match Format::of(path)? {
-        Format::Svg => svg::svg(scene).into_bytes(),
-        Format::Png => png::png(scene)?,
+    let cannot = || format!("cannot write the picture {}", path.display());
+    match Format::of(path)? {
+        Format::Svg => std::fs::write(path, svg::svg(scene)).with_context(cannot),
+        Format::Png => save_png(scene, path).with_context(cannot),
+    }
+}
+
+/// mega-lab paints and compresses it.
+fn save_png(scene: &Scene, path: &Path) -> Result<()> {
+    let program = hand_over::lab("mega map with FILE.png")?;
+    let mut lab = Command::new(&program)
+        .arg("png")
+        .arg("--")
+        .arg(path)
+        .stdin(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("cannot execute {}", program.display()))?;
+    let sent = match lab.stdin.take() {
+        Some(mut to) => serde_json::to_writer(&mut to, scene).and_then(|()| to.flush().map_err(serde_json::Error::io)),
+        None => Ok(()),
     };
-    std::fs::write(path, bytes).with_context(|| format!("cannot write the picture {}", path.display()))
+    let status = lab.wait().context("cannot wait for mega-lab")?;
+    if !status.success() {
+        // It has said why.
+        return Err(Failure::said());
+    }
+    sent.context("cannot send the picture to mega-lab")
 }
 
 #[cfg(test)]

@@ -1,69 +1,44 @@
 //! A scene as SVG.
 
-use std::fmt::Write;
-
-use super::scene::{Item, Scene, Size};
+use mega_cli::draw::scene::{Item, Scene, Size};
+use mega_cli::draw::svg::Svg;
 
 /// Space at the lower edge.
 const MARGIN: i32 = 12;
 
 /// The picture's text.
 pub fn svg(scene: &Scene) -> String {
-    let (width, height) = (scene.width, scene.height + MARGIN);
-    let mut out = format!(
-        "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {width} {height}' width='{width}' height='{height}' \
-         font-family='monospace' shape-rendering='crispEdges'>\n<rect width='{width}' height='{height}' fill='#ffffff'/>\n"
+    let (width, height) = (f64::from(scene.width), f64::from(scene.height + MARGIN));
+    let mut svg = Svg::document(
+        width,
+        height,
+        r#"font-family="monospace" shape-rendering="crispEdges""#,
+        "",
     );
     for item in &scene.items {
-        let _ = match item {
+        match item {
             Item::Rect { x, y, w, h, fill } => {
-                writeln!(
-                    out,
-                    "<rect x='{x}' y='{y}' width='{w}' height='{h}' fill='{}'/>",
-                    fill.hex()
-                )
+                let [x, y, w, h] = [*x, *y, *w, *h].map(f64::from);
+                svg.rect((x, y), (w, h), *fill);
             }
             Item::Text { x, y, size, fill, text } => {
-                let (px, weight, baseline) = match size {
-                    Size::Small => (10, "normal", y + 8),
-                    Size::Large => (15, "bold", y + 12),
+                let (font, baseline) = match size {
+                    Size::Small => ((10, "normal"), y + 8),
+                    Size::Large => ((15, "bold"), y + 12),
                 };
                 let length = text.chars().count() as i32 * size.advance();
-                writeln!(
-                    out,
-                    "<text x='{x}' y='{baseline}' font-size='{px}' font-weight='{weight}' textLength='{length}' \
-                     lengthAdjust='spacingAndGlyphs' xml:space='preserve' fill='{}'>{}</text>",
-                    fill.hex(),
-                    escaped(text)
-                )
+                let at = (f64::from(*x), f64::from(baseline));
+                svg.text_of_length(at, font, length.into(), *fill, text);
             }
-        };
-    }
-    out += "</svg>\n";
-    out
-}
-
-/// Names come from other programs: nothing in them may end the text, and nothing may be what XML does not allow.
-fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out += "&amp;",
-            '<' => out += "&lt;",
-            '>' => out += "&gt;",
-            '\'' => out += "&apos;",
-            '"' => out += "&quot;",
-            c if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') => out.push('?'),
-            c => out.push(c),
         }
     }
-    out
+    svg.finish()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::draw::colour::Rgb;
+    use mega_cli::draw::colour::Rgb;
 
     #[test]
     fn rectangles_and_texts_are_written_and_names_cannot_break_out() {
@@ -74,11 +49,11 @@ mod tests {
         let text = svg(&scene);
         assert_eq!(text.matches("<rect").count(), 2, "the paper, and two that were joined");
         assert!(
-            text.contains("<rect x='1' y='2' width='6' height='4' fill='#ff0010'/>"),
+            text.contains("<rect x=\"1\" y=\"2\" width=\"6\" height=\"4\" fill=\"#ff0010\"/>"),
             "{text}"
         );
         assert!(
-            text.contains(">&lt;/text&gt;&lt;script&gt;&apos;&amp;?</text>"),
+            text.contains(">&lt;/text&gt;&lt;script&gt;&#39;&amp; </text>"),
             "{text}"
         );
         assert!(text.starts_with("<svg") && text.ends_with("</svg>\n"));

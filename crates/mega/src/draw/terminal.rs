@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::io::IsTerminal;
 
-use super::colour::Rgb;
+use mega_cli::draw::colour::Rgb;
 
 /// How to write cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,8 +7,8 @@ use memomania_layout::request::{flag, Reason, Request};
 use super::{is_range, mmap_over, parts, place_foreign, Part};
 use crate::pool::{pages, Pool};
 use crate::report::{self, Event};
-use crate::start::{self, World, ANON};
 use crate::sys::{self, Result, EFAULT, EINVAL, ENOMEM};
+use crate::world::{self, World, ANON};
 
 const KNOWN: i32 = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP;
 
@@ -16,7 +16,7 @@ const KNOWN: i32 = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONT
 pub fn mremap(old: usize, old_length: usize, new_length: usize, flags: i32, new: usize) -> Result<usize> {
     let kernel = || sys::mremap(old, old_length, new_length, flags, new);
     let is_fixed = flags & libc::MREMAP_FIXED != 0;
-    let meets = |address: usize, length: usize| start::meets_pool(address, length.max(1));
+    let meets = |address: usize, length: usize| world::meets_pool(address, length.max(1));
     let is_ours = meets(old, old_length) || is_fixed && meets(new, new_length);
     if !is_ours {
         return kernel();
@@ -38,7 +38,7 @@ pub fn mremap(old: usize, old_length: usize, new_length: usize, flags: i32, new:
     if !is_valid {
         return Err(EINVAL);
     }
-    let mut world = start::lock();
+    let mut world = world::lock();
     let mut all = parts(old, old + old_bytes);
     let pool = match (all.next(), all.next()) {
         (Some(Part { pool: Some(pool), .. }), None) => pool,
@@ -134,7 +134,7 @@ fn duplicate(
     if !is_valid {
         return Err(EINVAL);
     }
-    let mut world = start::lock();
+    let mut world = world::lock();
     let pool = world
         .pools
         .iter()
@@ -148,7 +148,7 @@ fn duplicate(
     if known & FOREIGN == 0 {
         return Err(EINVAL);
     }
-    if !is_fixed || !start::meets_pool(new, new_length) {
+    if !is_fixed || !world::meets_pool(new, new_length) {
         return kernel();
     }
     let protection = flag::PROT_READ | flag::PROT_WRITE;
@@ -168,7 +168,7 @@ fn target(
     let place = match fixed {
         // In one pool it is the pool's, with any protection.
         Some(new) if put_in_pool(world, new, bytes, protection)? => Some(new),
-        Some(new) if start::meets_pool(new, bytes) => {
+        Some(new) if world::meets_pool(new, bytes) => {
             let flags = flags | flag::MAP_FIXED;
             let request = Request {
                 address: new,
@@ -343,7 +343,7 @@ fn move_foreign(
 ) -> Result<usize> {
     let protection = flag::PROT_READ | flag::PROT_WRITE;
     let placed = match target {
-        Some((start, end)) if start::meets_pool(start, end - start) => {
+        Some((start, end)) if world::meets_pool(start, end - start) => {
             place_foreign(world, start, end, protection, kernel)?
         }
         _ => kernel()?,

@@ -1,4 +1,4 @@
-//! The papers' machines, as far as the papers give figures. What a paper does not give is the development machine's.
+//! The papers' machines, with the figures that the papers give. The rest is the development machine's.
 
 use super::Costs;
 
@@ -46,7 +46,7 @@ pub fn preset(name: &str) -> Option<Costs> {
         }
         _ => return None,
     };
-    // What it takes a processor that is not virtual is not known, so it is not counted.
+    // Unknown for a processor without virtualization, so it is not counted.
     costs.set_accessed_ns = 0;
     costs.set_accessed_believed_ns = 0;
     costs.machine = about.into();

@@ -1,8 +1,8 @@
-//! What each thing takes, in nanoseconds, and where the figure is from.
+//! What each operation costs, in nanoseconds, and the source of the figure.
 //!
-//! The default is the development machine: a virtual machine with 2 CPUs and Linux 6.18. "FACTS" is `FACTS.md` of the design, measured there;
-//! "calibrate" is [`calibrate::run`](crate::calibrate::run), run there on the day that [`Costs::date`] gives. [`preset`] has the papers'
-//! machines, as far as the papers give figures. All values are whole nanoseconds of one CPU, with memory that the host already backs.
+//! The default is the development machine: a virtual machine with 2 CPUs and Linux 6.18. "docs/linux.md" has what was measured there;
+//! "calibrate" is `mega sim calibrate` (crates/lab/src/calibrate), run there on the day that [`Costs::date`] gives. [`preset`] has the papers'
+//! machines, with the figures that the papers give. All values are whole nanoseconds of one CPU, on memory that the host already backs.
 //!
 //! A fault is [`fault_entry_ns`](Costs::fault_entry_ns) plus what it does: plus [`zero_base_ns`](Costs::zero_base_ns) for a base page,
 //! plus [`zero_huge_ns`](Costs::zero_huge_ns) for a huge one, plus [`copy_base_ns`](Costs::copy_base_ns) for a copy on write. A
@@ -15,16 +15,16 @@ pub use machines::{names, preset};
 
 use serde::{Deserialize, Serialize};
 
-/// More than any single thing can take: 10 s.
+/// The longest cost accepted: 10 s.
 const MOST_NS: u64 = 10_000_000_000;
 
-/// Why costs make no sense.
+/// Why costs are inconsistent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CostError {
     /// Not the JSON of costs.
     #[error("costs: {0}")]
     Json(String),
-    /// Nothing is free that has to touch memory or enter the kernel.
+    /// A cost is zero that involves memory or the kernel.
     #[error("costs: {field} is 0")]
     Zero {
         /// Which.
@@ -38,7 +38,7 @@ pub enum CostError {
         /// Its value in nanoseconds.
         value: u64,
     },
-    /// A thing that contains another takes less than it.
+    /// An operation takes less than one that it contains.
     #[error("costs: {less} is {less_value}, less than {more} with {more_value}")]
     Order {
         /// The field that should be the larger one.
@@ -54,7 +54,7 @@ pub enum CostError {
 
 macro_rules! costs {
     ($($(#[doc = $doc:literal])+ $name:ident: $kind:ident = $default:literal;)+) => {
-        /// Every cost of a machine, in nanoseconds.
+        /// All costs of a machine, in nanoseconds.
         #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
         #[serde(deny_unknown_fields)]
         pub struct Costs {
@@ -86,14 +86,14 @@ macro_rules! costs {
                 vec![$((stringify!($name), self.$name),)+]
             }
 
-            /// Names of all costs and where the default's figure is from, in the order of their definition.
+            /// Names of all costs and the source of the default's figure, in the order of their definition.
             #[must_use]
             pub fn sources() -> Vec<(&'static str, &'static str)> {
                 vec![$((stringify!($name), concat!($($doc),+).trim_start()),)+]
             }
 
-            /// Of several measurements of one machine, the first as described, each cost the median (the lower one of an even number). None
-            /// of none.
+            /// Of several measurements of one machine, the first one's description with the median of each cost (the lower one of an even number). None
+            /// for an empty list.
             #[must_use]
             pub fn median(of: &[Self]) -> Option<Self> {
                 Some(Self {
@@ -103,31 +103,31 @@ macro_rules! costs {
             }
 
             fn check_each(&self) -> Result<(), CostError> {
-                $(check_one(stringify!($name), self.$name, Kind::$kind)?;)+
+                $(check_one(stringify!($name), self.$name, CostBound::$kind)?;)+
                 Ok(())
             }
         }
     };
 }
 
-/// The middle one, or the lower one of both.
+/// The median; the lower one of an even number.
 fn median(values: impl Iterator<Item = u64>) -> Option<u64> {
     let mut values: Vec<u64> = values.collect();
     values.sort_unstable();
     values.get(values.len().saturating_sub(1) / 2).copied()
 }
 
-/// Whether a cost may be nothing.
+/// Whether a cost may be zero.
 #[derive(PartialEq, Eq)]
-enum Kind {
+enum CostBound {
     /// No.
     Positive,
-    /// Yes: it is not counted then.
+    /// Yes: it is then not charged.
     Optional,
 }
 
-fn check_one(field: &'static str, value: u64, kind: Kind) -> Result<(), CostError> {
-    if value == 0 && kind == Kind::Positive {
+fn check_one(field: &'static str, value: u64, kind: CostBound) -> Result<(), CostError> {
+    if value == 0 && kind == CostBound::Positive {
         return Err(CostError::Zero { field });
     }
     if value > MOST_NS {
@@ -138,35 +138,35 @@ fn check_one(field: &'static str, value: u64, kind: Kind) -> Result<(), CostErro
 
 costs! {
     // Faults.
-    /// A page fault without what it does with the page: into the kernel, VMA, page table, page from the free lists, back. FACTS: base fault about 1.3 µs, less zeroing.
+    /// A page fault without what it does with the page: into the kernel, VMA, page table, page from the free lists, back. docs/linux.md: base fault about 1.3 µs, less zeroing.
     fault_entry_ns: Positive = 1_120;
-    /// Zeroing 4 KB in a fault. FACTS: huge fault 88–100 µs warm, so 93 µs of zeroing, a 512th.
+    /// Zeroing 4 KB in a fault. docs/linux.md: huge fault 88–100 µs warm, so 93 µs of zeroing, a 512th.
     zero_base_ns: Positive = 182;
-    /// Zeroing 2 MB page by page, in a huge fault. FACTS: huge fault 88–100 µs warm.
+    /// Zeroing 2 MB page by page, in a huge fault. docs/linux.md: huge fault 88–100 µs warm.
     zero_huge_ns: Positive = 93_000;
     /// Zeroing 2 MB in one go (bulk, clzero). LRBHPS table 1: system time 0.1896 s against 0.2184 s, so 87 % of zero_huge_ns; not measured here.
     zero_huge_bulk_ns: Positive = 80_700;
     /// Copying 4 KB in a copy-on-write fault. calibrate: 2.63 µs for such a fault on a private mapping of a file in memory, less 1.19 for its entry.
     copy_base_ns: Positive = 1_440;
-    /// Mapping the shared zero page in a read fault, beyond fault_entry_ns. Not measured; taken as nothing.
+    /// Mapping the shared zero page in a read fault, beyond fault_entry_ns. Not measured; taken as zero.
     zero_page_ns: Optional = 0;
     /// Taking a 2 MB block from the free list when there is one. The allocation-latency study: mean 2.7 µs after compaction.
     allocate_block_ns: Positive = 2_700;
-    /// More for a 2 MB block whose memory the host does not back yet. FACTS: 4.5 ms against 0.1 ms per 2 MB. Only charged by a machine that models a cold host.
+    /// Extra for a 2 MB block that the host does not back yet. docs/linux.md: 4.5 ms against 0.1 ms per 2 MB. Only charged by a machine that models a cold host.
     cold_block_ns: Optional = 4_400_000;
 
     // Promotion and demotion.
-    /// A collapse of a region, besides its pages. FACTS: 125 µs with 10 pages present.
+    /// A collapse of a region, without its pages. docs/linux.md: 125 µs with 10 pages present.
     collapse_overhead_ns: Positive = 119_000;
-    /// Isolating and copying one mapped base page in a collapse. FACTS: 430 µs with 512 present, less 125 µs with 10, by 502.
+    /// Isolating and copying one mapped base page in a collapse. docs/linux.md: 430 µs with 512 present, less 125 µs with 10, by 502.
     collapse_page_ns: Positive = 608;
     /// Mapping an already populated block huge in place (reservations): page table, shootdown excluded. Not measured; taken as a fault's entry.
     remap_huge_ns: Positive = 1_120;
-    /// Splitting a huge page by a partial MADV_COLD, the search for zero-filled pages included. FACTS: 320–390 µs.
+    /// Splitting a huge page by a partial MADV_COLD, the search for zero-filled pages included. docs/linux.md: 320–390 µs.
     split_ns: Positive = 355_000;
     /// Splitting only the mapping of a huge page (a fork's copy on write, a partial unmap). Not measured; taken as 512 entries written.
     split_mapping_ns: Positive = 2_000;
-    /// Looking whether one base page is filled with zeros: all of it read. Not measured; taken as a quarter of copying it.
+    /// Checking whether one base page is all zeroes: reading all of it. Not measured; taken as a quarter of copying it.
     check_zero_ns: Positive = 75;
 
     // Shootdowns, system calls.
@@ -174,7 +174,7 @@ costs! {
     shootdown_ns: Positive = 2_215;
     /// Into the kernel and back. calibrate.
     syscall_ns: Positive = 110;
-    /// mmap and munmap of an area with nothing in it, the pair. calibrate.
+    /// mmap and munmap of an empty area, the pair. calibrate.
     mmap_ns: Positive = 1_460;
     /// Giving back one base page by munmap or MADV_DONTNEED. calibrate.
     unmap_page_ns: Positive = 153;
@@ -186,25 +186,25 @@ costs! {
     fork_huge_ns: Positive = 1_000;
 
     // Observation.
-    /// Looking at the page table of one base-mapped region. FACTS: eBPF walk 0.41 ms per GB.
+    /// Scanning the page table of one base-mapped region. docs/linux.md: eBPF walk 0.41 ms per GB.
     scan_region_base_ns: Positive = 800;
-    /// Looking at one huge-mapped region. FACTS: 0.02 ms per GB.
+    /// Scanning one huge-mapped region. docs/linux.md: 0.02 ms per GB.
     scan_region_huge_ns: Positive = 39;
-    /// Clearing the accessed bit of one base page by MADV_COLD. FACTS: 14–17 ms per GB.
+    /// Clearing the accessed bit of one base page by MADV_COLD. docs/linux.md: 14–17 ms per GB.
     clear_page_ns: Positive = 59;
     /// Touching a page again whose accessed bit was cleared: the flushed translation, and the bit set in the table. calibrate: 0.44–0.67 µs; 0.60 over 2 GB at random.
     set_accessed_ns: Optional = 600;
-    /// What a manager takes set_accessed_ns for: it measures it on 4 MB of its own, whose page tables are in the caches. calibrate, the same way.
+    /// The manager's own estimate of set_accessed_ns: it measures 4 MB of its own, whose page tables are cached. calibrate, the same way.
     set_accessed_believed_ns: Optional = 600;
-    /// Clearing that of one huge page. FACTS: 0.06–0.1 ms per GB.
+    /// Clearing that of one huge page. docs/linux.md: 0.06–0.1 ms per GB.
     clear_huge_ns: Positive = 156;
-    /// Advice on one base page that changes what it is (MADV_FREE, MADV_PAGEOUT), without what follows. Taken as clear_page_ns.
+    /// madvise on one base page that changes its state (MADV_FREE, MADV_PAGEOUT), without what follows. Taken as clear_page_ns.
     madvise_page_ns: Positive = 59;
 
     // Compaction.
-    /// Looking at one page frame in compaction, by either scanner. Not measured; a page descriptor read that misses half the time.
+    /// Scanning one page frame in compaction, by either scanner. Not measured; a page descriptor read that misses half the time.
     compact_scan_ns: Positive = 20;
-    /// Moving one base page in compaction: isolate, unmap, copy, map. FACTS: compact_memory 2 s for 21 GB with every 4th page kept, so about 1.03 M pages moved.
+    /// Migrating one base page in compaction: isolate, unmap, copy, map. docs/linux.md: compact_memory 2 s for 21 GB with every 4th page kept, so about 1.03 M pages.
     migrate_page_ns: Positive = 1_840;
 
     // Swap. None on the development machine.
@@ -216,9 +216,9 @@ costs! {
     // Memory.
     /// A load that hits the second-level cache. calibrate: 512 KB at random.
     memory_hit_ns: Positive = 8;
-    /// A load from memory that the next one waits for, on huge pages. FACTS: dependent loads 175 ns over 2 GB with THP.
+    /// A load from memory that the next one waits for, on huge pages. docs/linux.md: dependent loads over 2 GB, 175 ns on 1 GB pages, 180 under THP.
     memory_miss_ns: Positive = 175;
-    /// A load from memory among many independent ones, on huge pages. FACTS: GUPS over 2 GB with THP 12.2 ns.
+    /// A load from memory among many independent ones, on huge pages. docs/linux.md: GUPS over 2 GB under THP 12.2 ns.
     memory_overlapped_ns: Positive = 12;
 }
 
@@ -227,7 +227,7 @@ impl Costs {
     ///
     /// # Errors
     ///
-    /// Where the JSON is wrong (line, column, field), or which value makes no sense.
+    /// Invalid JSON (line, column, field), or an inconsistent value.
     pub fn from_json(text: &str) -> Result<Self, CostError> {
         let costs: Self = serde_json::from_str(text).map_err(|error| CostError::Json(error.to_string()))?;
         costs.check()?;
@@ -241,7 +241,7 @@ impl Costs {
         serde_json::to_string_pretty(self).unwrap_or_default()
     }
 
-    /// Whether the values make sense: none that cannot be is zero, none is over 10 s, and no part takes longer than its whole.
+    /// Checks the values: none that must not be is zero, none is over 10 s, and no part takes longer than its whole.
     ///
     /// # Errors
     ///
@@ -299,14 +299,14 @@ impl Costs {
         self.fault_entry_ns + self.zero_huge_ns
     }
 
-    /// A collapse of a region of which so many base pages are mapped, a block being free. The rest is zeroed.
+    /// A collapse of a region with so many base pages mapped, a free block being available. The rest is zeroed.
     #[must_use]
     pub const fn collapse_ns(&self, mapped: u32) -> u64 {
         self.collapse_overhead_ns + self.collapse_page_ns * mapped as u64
     }
 
-    /// Sets what two measured faults say: entry, and zeroing as the difference. Nothing changes unless a huge fault takes longer than a base one.
-    pub(crate) fn set_faults(&mut self, base_ns: u64, huge_ns: u64) {
+    /// Sets fault entry and zeroing from two measured faults, by their difference. Nothing changes unless a huge fault takes longer than a base fault.
+    pub fn set_faults(&mut self, base_ns: u64, huge_ns: u64) {
         // huge = entry + 512 zero, base = entry + zero.
         if huge_ns > base_ns {
             self.zero_base_ns = ((huge_ns - base_ns) / 511).max(1);
@@ -326,7 +326,7 @@ mod tests {
     fn the_default_makes_sense_and_says_what_was_measured() {
         let costs = Costs::default();
         assert_eq!(costs.check(), Ok(()));
-        // FACTS.md: base fault about 1.3 µs, huge 88 to 100, collapse 430 with 512 pages and 125 with 10.
+        // docs/linux.md: base fault about 1.3 µs, huge 88 to 100, collapse 430 with 512 pages and 125 with 10.
         assert!((1_250..1_350).contains(&costs.base_fault_ns()));
         assert!((88_000..100_000).contains(&costs.huge_fault_ns()));
         assert!((425_000..435_000).contains(&costs.collapse_ns(512)));

@@ -1,38 +1,38 @@
-//! Free blocks for a stock: the kernel's own compaction, or the blocks that a planner chooses.
+//! Compaction for the free-block target: the kernel's own, or of blocks selected by a planner.
 
 use std::time::Duration;
 
-use mega_core::block::Block;
-use mega_core::planner::{Planner, Seen};
-use mega_core::stock::{Compacted, Ended, Order};
+use mega_core::compaction::block::Block;
+use mega_core::compaction::planner::{Planner, PlannerInput};
+use mega_core::compaction::target::{Compacted, Ended, Order};
 use mega_core::units::{BasePages, Blocks, Bytes, Time};
 
 use super::{Drive, SimHost};
 use crate::physical::Compact;
 use crate::space::{Entry, Pte};
 
-/// How free blocks are made for a stock.
+/// How blocks are made free for the free-block target.
 #[derive(Default)]
 pub enum Compacting {
     /// Not at all.
     No,
-    /// The kernel chooses the blocks (compact_memory): all of memory, once.
+    /// The kernel selects the blocks (compact_memory): all of memory, once.
     #[default]
     Kernel,
-    /// This planner chooses them, and each is emptied by itself, as mega.ko does it.
+    /// This planner selects them, and each is evacuated separately, as mega.ko does.
     Chosen(Box<dyn Planner>),
 }
 
 impl Compacting {
-    /// Chosen by MEGA's planner with the paper's parameters.
+    /// Selected by MEGA's planner with the paper's parameters.
     #[must_use]
     pub fn mega() -> Self {
-        Self::Chosen(Box::<mega_core::planner::Mega>::default())
+        Self::Chosen(Box::<mega_core::compaction::planner::Mega>::default())
     }
 }
 
 impl<D: Drive> SimHost<D> {
-    /// The blocks of physical memory with what page tables say of them.
+    /// The blocks of physical memory, with mapped and accessed pages from the page tables.
     pub fn blocks(&self) -> Vec<Block> {
         let mut blocks = self.machine.physical().blocks();
         let mut seen = vec![(0u16, 0u16); blocks.len()];
@@ -50,7 +50,7 @@ impl<D: Drive> SimHost<D> {
                         for pte in &space.tables.table(at).ptes {
                             let block = pte.frame().and_then(|frame| seen.get_mut(frame.block().0 as usize));
                             if let Some((mapped, accessed)) = block {
-                                // A frame that several share is counted for each; what is over 512 is cut.
+                                // A shared frame counts once per mapper; what exceeds 512 is cut.
                                 *mapped = mapped.saturating_add(1);
                                 *accessed = accessed.saturating_add(u16::from(pte.has(Pte::ACCESSED)));
                             }
@@ -66,7 +66,7 @@ impl<D: Drive> SimHost<D> {
         blocks
     }
 
-    /// Keeps the blocks' ages, where a planner wants to know.
+    /// Updates the blocks' ages, where a planner needs them.
     pub(super) fn follow_blocks(&mut self) {
         if let Compacting::Chosen(_) = self.compacting {
             let mut blocks = self.blocks();
@@ -112,13 +112,13 @@ impl<D: Drive> SimHost<D> {
         true
     }
 
-    /// Empties the blocks that the planner names, in its order, until enough are free or the time is over.
+    /// Evacuates the blocks that the planner names, in its order, until enough are free or the time is over.
     fn empty_chosen(&mut self, order: &Order, limit_ps: u64) -> Ended {
         let wanted = self.machine.physical().free_blocks() + order.blocks.0;
         let mut blocks = self.blocks();
         self.history.update(Time(self.now_ns), &mut blocks);
         let zones = self.machine.physical().zones();
-        let seen = Seen {
+        let seen = PlannerInput {
             blocks: &blocks,
             zones: &zones,
             total: Bytes(self.machine.physical().total_bytes()),

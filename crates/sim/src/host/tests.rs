@@ -1,13 +1,13 @@
 //! The control loop with core's policies over the simulated machine.
 
 use mega_core::budget::Budget;
+use mega_core::compaction::planner;
+use mega_core::compaction::target::FreeBlockTarget;
 use mega_core::control::{Control, Observer, Settings, Status};
 use mega_core::fault;
 use mega_core::host::Host;
 use mega_core::journal::{Event, Line};
-use mega_core::planner;
 use mega_core::policy::by_name;
-use mega_core::stock::Stock;
 use mega_core::units::Share;
 
 use super::{Compacting, SimHost};
@@ -68,7 +68,7 @@ fn run(fault_policy: &str, policy: &str, seconds: u64) -> Run {
     let mut host = SimHost::new(machine, drive, seconds * SECOND);
     let mut policy = by_name(policy).unwrap();
     let mut log = Log::default();
-    // A small machine: the ordinary reserve of free blocks would be most of it.
+    // A small machine: the default floor of free blocks would be most of it.
     let budget = Budget {
         free_blocks: mega_core::units::Blocks(0),
         ..Budget::default()
@@ -94,7 +94,7 @@ fn mega_promotes_what_is_used_and_nothing_else() {
     let counts = run.machine.space(run.id).unwrap().counts;
     assert_eq!(counts.huge, 10, "{:?}", run.status);
     assert_eq!(run.status.promoted, 10);
-    // Ten collapses, which are the manager's time too, and what touching pages again costs the program.
+    // Ten collapses, which also cost the manager time, and what touching pages again costs the program.
     assert!(run.status.stall.as_micros() > 10 * 400 && run.status.cpu.as_micros() > 10 * 400);
     let ageing = run.lines.iter().map(|line| match line.event {
         Event::Age { stall_ns, .. } => stall_ns,
@@ -115,7 +115,7 @@ fn trim_takes_back_what_huge_faults_wasted() {
     let counts = run.machine.space(run.id).unwrap().counts;
     assert_eq!(counts.huge, 20, "{:?}", run.status);
     assert_eq!(counts.resident_pages, 20 * 512 + 10 * 128);
-    // khugepaged blows some of them up again, and they are taken back again.
+    // khugepaged collapses some of them again, and they are split again.
     assert!(run.status.returned.0 >= 10 * 384 * PAGE);
 }
 
@@ -157,7 +157,7 @@ fn a_stock_is_kept_by_the_kernel_or_by_chosen_blocks() {
         let mut host = SimHost::new(machine, |_: &mut Machine, _| true, 40 * SECOND);
         host.compacting = compacting;
         let mut policy = by_name("mega").unwrap();
-        let stock = Stock::new(planner::by_name("mega").unwrap());
+        let target = FreeBlockTarget::new(planner::by_name("mega").unwrap());
         let settings = Settings {
             budget: Budget {
                 cpu: Share::percent(50),
@@ -167,7 +167,7 @@ fn a_stock_is_kept_by_the_kernel_or_by_chosen_blocks() {
         };
         let mut log = Log::default();
         let status = Control::new(&mut host, policy.as_mut(), settings, &mut log)
-            .with_stock(Some(stock))
+            .with_free_block_target(Some(target))
             .run();
         let counters = host.machine.counters();
         assert!(status.made.0 > 50, "{name}: {status:?}, {before} before, {counters:?}");

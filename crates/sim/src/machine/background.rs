@@ -1,5 +1,5 @@
-//! What runs beside the programs: khugepaged, kcompactd and the fault policy's chores. Their time is billed apart; where they hold a process's mmap
-//! lock, the process waits.
+//! Background work: khugepaged, kcompactd and the fault policy's chores. Its time is charged separately; where it holds a process's mmap lock,
+//! the process waits.
 
 use mega_core::fault::{Background, Chore, Effort, Reservation};
 use mega_core::observe::{Machine as MachineView, Region};
@@ -32,7 +32,7 @@ impl Machine {
         while self.next_event_ps <= now_ps {
             let at = self.next_event_ps;
             self.reach(at);
-            // What is under way has a bill of its own.
+            // The operation under way has a bill of its own.
             let bill = self.take_bill();
             if self.kcompactd_due_ps.is_some_and(|due| due <= at) {
                 self.kcompactd_due_ps = None;
@@ -57,9 +57,9 @@ impl Machine {
         self.reach(now_ps);
     }
 
-    /// kcompactd's own rounds (mm/compaction.c, `kcompactd`): twice a second, and 64 times as rarely after one that moved nothing.
+    /// kcompactd's own rounds (mm/compaction.c, `kcompactd`): twice a second, and 64 times as rarely after one that migrated nothing.
     fn compact_proactively(&mut self, at: u64) {
-        // Whoever swapped or reclaimed is done by now: hints about blocks that cannot be compacted begin anew.
+        // Swapping and reclaim have ended by now: hints about blocks that cannot be compacted are reset.
         self.physical.kswapd_sleeps();
         let done = self.compact(Compact::Proactive {
             proactiveness: self.proactiveness,
@@ -156,7 +156,7 @@ impl Machine {
         took
     }
 
-    /// At least one page that was accessed, at most `max_none` not there, at most half of it shared and 64 in swap (the kernel's defaults).
+    /// At least one accessed page, at most `max_none` missing, at most half shared and 64 in swap (the kernel's defaults).
     fn khugepaged_wants(&self, id: SpaceId, region: Region, max_none: u32) -> bool {
         let Some(space) = self.spaces.get(id) else { return false };
         let Entry::Table(at) = space.tables.get(region) else {

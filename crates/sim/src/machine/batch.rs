@@ -1,9 +1,9 @@
 //! Many accesses of a process at once.
 //!
-//! As long as no access faults and nothing else is due on the machine, what an access does to the page table, what it does to the TLB and what it does to the
-//! clock do not depend on each other. So all of a batch go through the page tables, then all of them through the TLB
-//! ([`crate::tlb::batch`]), and the clock moves on by the sum. Where a fault is needed, an event could be due, a region is under work or
-//! contents are checked, the caller makes the next access by [`Machine::access`] and tries again after it.
+//! As long as no access faults and nothing else is due on the machine, the effects of an access on the page table, on the TLB and on the clock
+//! are independent. So all accesses of a batch go through the page tables, then all through the TLB ([`crate::tlb::batch`]), and the clock
+//! advances by the sum. Where a fault is needed, an event could be due, a region is being collapsed or contents are checked, the caller
+//! makes the next access by [`Machine::access`] and then tries again.
 
 use super::Machine;
 use crate::tlb;
@@ -12,12 +12,12 @@ use crate::workload::{Access, Does};
 
 pub(super) use crate::tlb::batch::BATCH;
 
-/// So many page tables (2 KB each) are in the host's caches anyway. In tests so few that there are spaces with more and with fewer.
+/// So many page tables (2 KB each) are in the simulating machine's caches anyway. Few in tests, so that there are spaces with more and with fewer.
 const CACHED_TABLES: usize = if cfg!(test) { 6 } else { 512 };
 
 impl Machine {
-    /// Makes the first of these accesses, as many as go without a fault and while nothing else can be due; returns how many. The same as
-    /// [`Machine::access`] for each, and [`Machine::compute`] after it.
+    /// Makes the first of these accesses, as many as need no fault and while nothing else can be due; returns how many. Equivalent to
+    /// [`Machine::access`] for each, followed by [`Machine::compute`].
     pub fn access_some(&mut self, id: SpaceId, accesses: &[Access]) -> usize {
         if self.careful {
             return 0;
@@ -27,13 +27,13 @@ impl Machine {
         };
         let mut made = 0;
         if self.went_whole && space.tables.tables() > CACHED_TABLES {
-            // The entries of all of them are asked of the host's memory at once, and not each when it comes to it.
+            // All entries are prefetched at once, instead of each when its turn comes.
             let soon = accesses.iter().take(self.translated.len());
             let entries = soon.map(|access| space.tables.look(Page::at(access.address)));
             std::hint::black_box(entries.fold(0, |all, entry| all | entry));
         }
         loop {
-            // Each access is taken to cost the most that it can: what it does cost is known only after the TLB.
+            // Assume the maximum cost of each access: the actual cost is known only after the TLB.
             let room = self.next_event_ps.saturating_sub(space.clock_ps);
             let (mut most, mut work_ns) = (0u64, 0u64);
             let (mut same, mut again, mut first, mut n) = (0, 0, 0, 0);

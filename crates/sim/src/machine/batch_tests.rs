@@ -1,4 +1,4 @@
-//! Accesses in batches leave the machine as they do one by one.
+//! Batched accesses leave the machine in the same state as single ones.
 
 use mega_core::fault::{by_name, FAULT_POLICIES};
 use rand_core::{RngCore, SeedableRng};
@@ -13,7 +13,7 @@ use mega_core::units::Share;
 
 const MB: u64 = 1 << 20;
 
-/// Everything that can be told of a machine after a run.
+/// All observable state of a machine after a run.
 fn state(m: &Machine) -> String {
     let spaces: Vec<String> = m
         .spaces()
@@ -87,7 +87,7 @@ fn steps(seed: u64, ids: &[SpaceId], area: u64) -> Vec<Step> {
                 1 => Step::Fork(id),
                 2 => Step::Unmap(id, area + below(24) * MB),
                 _ => {
-                    // At random or one page after the other, in all of it or in a part; now and then outside of it, now and then with a long computation.
+                    // At random or sequential, in all of it or in a part; sometimes outside of it, sometimes with a long computation.
                     let (whole, in_order) = (below(2) == 0, below(3) == 0);
                     let mut at = below(24 * MB);
                     let n = below(700);
@@ -121,7 +121,7 @@ fn run(m: &mut Machine, steps: &[Step], mut accesses: impl FnMut(&mut Machine, &
                 m.run_as(*id);
                 accesses(m, list);
             }
-            // Whether it works does not matter, but that it does the same.
+            // Success does not matter, only that both do the same.
             Step::Advise(id, address, advice) => drop(m.madvise(*id, *address, 2 * MB, *advice)),
             Step::Fork(id) => {
                 if let Ok(child) = m.fork(*id) {

@@ -1,38 +1,38 @@
-//! System calls: mmap, munmap, madvise, mlock. Each moves the caller's clock on by what it takes, and waits for its mmap lock.
+//! System calls: mmap, munmap, madvise, mlock. Each advances the caller's clock by its cost, and waits for its mmap lock.
 
-use mega_core::fault::{Advice, Effort};
+use mega_core::fault::{Effort, HugeAdvice};
 use mega_core::observe::Region;
 use mega_core::units::REGION_PAGES;
 
+use super::fault::GIANT_PAGES;
 use super::{Machine, MachineError};
-use crate::fault::GIANT_PAGES;
 use crate::space::{Entry, Flags, Pte};
 use crate::unit::{Owner, Page, SpaceId, BASE_PAGE_BITS};
 
-/// Where mappings are looked for room for, from the lowest address up. Not Linux's top-down order: only neighbourhood matters here.
+/// Where the search for address space starts, upwards. Not Linux's top-down order: only adjacency matters here.
 pub(super) const MMAP_FIRST: u64 = 0x1000_0000_0000 >> BASE_PAGE_BITS;
 pub(super) const MMAP_END: u64 = 0x7fff_0000_0000 >> BASE_PAGE_BITS;
 pub(super) const PAGES: u64 = REGION_PAGES as u64;
 const PAGE_BYTES: u64 = 1 << BASE_PAGE_BITS;
 
-/// What `madvise` is asked for.
+/// The advice given to `madvise`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Madvise {
-    /// Huge pages are welcome.
+    /// MADV_HUGEPAGE.
     Huge,
-    /// They are not.
+    /// MADV_NOHUGEPAGE.
     NoHuge,
-    /// Drop it now.
+    /// MADV_DONTNEED: drop it now.
     DontNeed,
-    /// Drop it when memory is short.
+    /// MADV_FREE: drop it when memory is short.
     Free,
-    /// Clear its accessed bits; a huge page of which this is a part is split.
+    /// MADV_COLD: clear its accessed bits; a huge page only partly in the range is split.
     Cold,
-    /// Promote it now.
+    /// MADV_COLLAPSE: promote it now.
     Collapse,
 }
 
-/// Pages of a range: both ends aligned, inside of the address space.
+/// Pages of a range: both ends aligned, inside the address space.
 pub(super) fn pages(address: u64, bytes: u64) -> Result<(Page, Page), MachineError> {
     let bad = MachineError::BadRange { address, bytes };
     let bytes = bytes.checked_next_multiple_of(PAGE_BYTES).ok_or(bad)?;
@@ -61,8 +61,8 @@ impl Machine {
         self.run_due(id);
     }
 
-    /// Maps so many bytes of anonymous memory where there is room; returns the address. `apart`: aligned to a region and with a page unmapped on either
-    /// side at least, so that it is a mapping of its own.
+    /// Maps so many bytes of anonymous memory where there is room; returns the address. `apart`: aligned to a region, with at least one unmapped
+    /// page on either side, so that it is a mapping of its own.
     ///
     /// # Errors
     /// When the length is 0 or there is no room.
@@ -91,10 +91,10 @@ impl Machine {
         Ok(Page(start).address())
     }
 
-    /// Maps so many bytes at this address; what was mapped there goes (MAP_FIXED).
+    /// Maps so many bytes at this address, replacing what was mapped there (MAP_FIXED).
     ///
     /// # Errors
-    /// When the range makes no sense.
+    /// If the range is invalid.
     pub fn mmap_at(&mut self, id: SpaceId, address: u64, bytes: u64) -> Result<(), MachineError> {
         let (from, to) = pages(address, bytes)?;
         self.enter(id)?;
@@ -106,10 +106,10 @@ impl Machine {
         Ok(())
     }
 
-    /// Unmaps; what is not mapped is passed over.
+    /// Unmaps; holes are skipped.
     ///
     /// # Errors
-    /// When the range makes no sense.
+    /// If the range is invalid.
     pub fn munmap(&mut self, id: SpaceId, address: u64, bytes: u64) -> Result<(), MachineError> {
         let (from, to) = pages(address, bytes)?;
         self.enter(id)?;
@@ -125,13 +125,13 @@ impl Machine {
         for part in parts {
             self.zap(id, Page(part.start), Page(part.end), false);
         }
-        // Reservations beyond the end of what is left serve nobody.
+        // Reservations beyond the end of the rest are useless.
         for region in [from.region(), Page(to.0 - 1).region()] {
             self.drop_unused_reservation(id, region);
         }
     }
 
-    /// A reservation in a region that no mapping touches any more goes.
+    /// A reservation in a region without any mapping is dropped.
     pub(super) fn drop_unused_reservation(&mut self, id: SpaceId, region: Region) {
         let first = Page::first_of(region).0;
         let Some(space) = self.spaces.get(id) else { return };
@@ -140,10 +140,10 @@ impl Machine {
         }
     }
 
-    /// `mlock` or `munlock`: only the flag, nothing is populated by it.
+    /// `mlock` or `munlock`: sets the flag only, populates nothing.
     ///
     /// # Errors
-    /// When the range makes no sense or a part of it is not mapped.
+    /// If the range is invalid or has holes.
     pub fn mlock(&mut self, id: SpaceId, address: u64, bytes: u64, locked: bool) -> Result<(), MachineError> {
         let (from, to) = pages(address, bytes)?;
         self.enter(id)?;
@@ -165,16 +165,16 @@ impl Machine {
     /// `madvise`.
     ///
     /// # Errors
-    /// When the range makes no sense, a part of it is not mapped, or a collapse finds no block.
+    /// If the range is invalid or has holes, or a collapse finds no block.
     pub fn madvise(&mut self, id: SpaceId, address: u64, bytes: u64, advice: Madvise) -> Result<(), MachineError> {
         let (from, to) = pages(address, bytes)?;
         self.enter(id)?;
         let space = self.spaces.get_mut(id).ok_or(MachineError::NoProcess)?;
         let set = |space: &mut crate::space::Space, advice| space.vmas.set(from.0, to.0, |f| f.advice = advice);
-        // Linux does what it can and says ENOMEM for a hole.
+        // Linux does what it can and returns ENOMEM for a hole.
         let whole = match advice {
-            Madvise::Huge => set(space, Advice::Huge),
-            Madvise::NoHuge => set(space, Advice::NoHuge),
+            Madvise::Huge => set(space, HugeAdvice::Huge),
+            Madvise::NoHuge => set(space, HugeAdvice::NoHuge),
             _ => covered(space, from, to),
         };
         let mut worked = Ok(());
@@ -259,7 +259,7 @@ impl Machine {
         for region in space.tables.used(from.region(), Region(Page(to.0 - 1).region().0 + 1)) {
             let first = Page::first_of(region).0;
             if from.0 > first || to.0 < first + PAGES {
-                // Refused and shared ones stay as they are, as Linux has it.
+                // Refused and shared regions stay as they are, as on Linux.
                 let _ = self.demote(id, region);
             } else {
                 self.age_region(id, region);
@@ -267,7 +267,7 @@ impl Machine {
         }
     }
 
-    /// Clears a region's accessed bits; what it costs is on the bill. None: nothing is there, or a huge page that is shared.
+    /// Clears a region's accessed bits; the cost goes on the bill. None: nothing is mapped, or a shared huge page.
     pub(crate) fn age_region(&mut self, id: SpaceId, region: Region) -> Option<()> {
         let space = self.spaces.get_mut(id)?;
         let price = match space.tables.get(region) {

@@ -10,7 +10,7 @@ use crate::physical::GIANT_BLOCKS;
 use crate::space::{Backing, Entry, Space};
 use crate::unit::{Frame, Owner, Page};
 
-/// What is wrong.
+/// A violated invariant.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct CheckError(pub String);
@@ -23,9 +23,9 @@ macro_rules! must {
     };
 }
 
-/// What the page tables say of frames.
+/// What the page tables say about frames.
 #[derive(Default)]
-struct Seen {
+struct FrameUse {
     /// Frames accounted for: mapped, kept whole, or reserved.
     frames: u64,
     /// By key: the frame, and how many mappers were found.
@@ -35,14 +35,14 @@ struct Seen {
 }
 
 impl Machine {
-    /// Whether everything agrees: each frame mapped is allocated to who maps it, none is mapped twice unless it is shared, counts are right, and
-    /// memory holds what the programs stored (where that is kept).
+    /// Checks all invariants: each mapped frame is allocated to its mapper, none is mapped twice unless shared, counts agree, and memory holds what
+    /// the programs stored (where that is tracked).
     ///
     /// # Errors
-    /// The first thing found that is wrong.
+    /// The first violation found.
     pub fn check(&self) -> Result<(), CheckError> {
         self.physical.check().map_err(CheckError)?;
-        let mut seen = Seen::default();
+        let mut seen = FrameUse::default();
         for space in self.spaces.iter() {
             self.check_space(space, &mut seen)?;
         }
@@ -83,7 +83,7 @@ impl Machine {
         Ok(())
     }
 
-    /// As many frames belong to processes as their tables account for: none is lost.
+    /// Processes own as many frames as their tables account for: none leaks.
     fn check_owned(&self, accounted: u64) -> Result<(), CheckError> {
         let end = self.physical.end().0;
         let of_processes =
@@ -99,7 +99,7 @@ impl Machine {
         Ok(())
     }
 
-    fn check_space(&self, space: &Space, seen: &mut Seen) -> Result<(), CheckError> {
+    fn check_space(&self, space: &Space, seen: &mut FrameUse) -> Result<(), CheckError> {
         let (mut resident, mut zero, mut huge_pages, mut swapped) = (0u64, 0u64, 0u64, 0u64);
         let mut giant_parts = 0u64;
         for region in space.tables.all_used() {
@@ -192,7 +192,7 @@ impl Machine {
         page: Page,
         frame: Frame,
         protected: bool,
-        seen: &mut Seen,
+        seen: &mut FrameUse,
     ) -> Result<(), CheckError> {
         match self.physical.owner(frame) {
             Some(Owner::Anonymous(id, at)) if id == space.id && at == page => seen.frames += 1,
@@ -215,8 +215,8 @@ impl Machine {
         Ok(())
     }
 
-    /// A huge page's block belongs to it with every frame.
-    fn check_block(&self, space: &Space, region: Region, first: Frame, seen: &mut Seen) -> Result<(), CheckError> {
+    /// All frames of a huge page's block belong to it.
+    fn check_block(&self, space: &Space, region: Region, first: Frame, seen: &mut FrameUse) -> Result<(), CheckError> {
         let first_page = Page::first_of(region);
         let shared = match self.physical.owner(first) {
             Some(Owner::Shared(key)) => {
@@ -254,7 +254,7 @@ impl Machine {
     }
 
     /// What a table keeps whole or reserved, beyond what it maps, is allocated to it.
-    fn check_backing(&self, space: &Space, region: Region, seen: &mut Seen) -> Result<(), CheckError> {
+    fn check_backing(&self, space: &Space, region: Region, seen: &mut FrameUse) -> Result<(), CheckError> {
         let Some(table) = space.tables.table_of(region) else {
             return Ok(());
         };
@@ -287,7 +287,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Every page of which something is expected holds it.
+    /// Every page with an expected content holds it.
     fn check_contents(&self) -> Result<(), CheckError> {
         let Some(content) = &self.content else { return Ok(()) };
         for (id, page) in content.pages() {
@@ -311,7 +311,7 @@ impl Machine {
             };
             must!(
                 content.agrees(id, page, found),
-                "{id:?} {page:?}: holds {found}, which nobody stored there"
+                "{id:?} {page:?}: holds {found}, which was never stored there"
             );
         }
         Ok(())

@@ -1,10 +1,10 @@
-//! What a machine is made of.
+//! Configuration of a machine.
 
 use crate::cost::{CostError, Costs};
 use crate::physical::{Layout, LayoutError};
 use crate::tlb::{Preset, PresetError};
 
-/// Why there can be no such machine.
+/// Why a configuration is invalid.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ConfigError {
     /// Its memory.
@@ -18,31 +18,31 @@ pub enum ConfigError {
     Tlb(#[from] PresetError),
 }
 
-/// A machine's parts. The fault policy comes beside it, since it has a state.
+/// A machine's configuration. The fault policy is passed separately, since it has state.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// Its physical memory.
     pub layout: Layout,
-    /// What things cost.
+    /// Costs of operations.
     pub costs: Costs,
-    /// Its TLB; none: translating costs nothing.
+    /// Its TLB; none: translation is free.
     pub tlb: Option<Preset>,
-    /// Where all that is drawn at random comes from.
+    /// Seed of everything random.
     pub seed: u64,
-    /// Keep and check what memory holds: slow, for tests.
+    /// Track and check memory contents: slow, for tests.
     pub check_contents: bool,
-    /// Room for swapping, in bytes.
+    /// Swap space, in bytes.
     pub swap_bytes: u64,
     /// A split maps zero-filled base pages to the zero page and frees them (Linux 6.12 and later).
     pub split_frees: bool,
     /// `vm.compaction_proactiveness` (Linux 5.9 and later), in percent; 0: kcompactd runs only when it is woken.
     pub proactiveness: u8,
-    /// Anonymous mappings of 2 MB and more begin at a region's start (Linux 6.7 and later).
+    /// Anonymous mappings of 2 MB and more are aligned to 2 MB (Linux 6.7 and later).
     pub align_mappings: bool,
 }
 
 impl Config {
-    /// A machine with so much memory, without TLB or swap, with the development machine's costs and a recent kernel's habits.
+    /// A machine with so much memory, without TLB or swap, with the development machine's costs and a recent kernel's behaviour.
     #[must_use]
     pub fn of_bytes(bytes: u64) -> Self {
         Self {
@@ -58,10 +58,10 @@ impl Config {
         }
     }
 
-    /// Whether there can be such a machine. [`super::Machine::new`] makes the nearest one that can be, but for the TLB.
+    /// Checks the configuration. [`super::Machine::new`] makes the nearest valid one, except for the TLB.
     ///
     /// # Errors
-    /// Which part makes no sense.
+    /// The invalid part.
     pub fn check(&self) -> Result<(), ConfigError> {
         self.layout.check()?;
         self.costs.check()?;

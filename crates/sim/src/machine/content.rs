@@ -1,7 +1,7 @@
-//! What memory holds: one number per base page, to see that nothing that is done to memory changes what a program reads.
+//! Contents of memory: one number per base page, to verify that nothing done to memory changes what a program reads.
 //!
-//! A store writes a number that was never used before. The model keeps it twice: by the page that the program wrote, and by the frame (or
-//! place in swap) where it lies. A load compares the two.
+//! A store writes a new number. The model keeps it twice: by the page that the program wrote, and by the frame (or swap slot) where it lies. A
+//! load compares the two.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::unit::{Frame, Page, SpaceId};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Expected {
     version: u32,
-    /// Given up with MADV_FREE: zero will do as well.
+    /// Given up with MADV_FREE: zero is valid too.
     lazy: bool,
 }
 
@@ -21,7 +21,7 @@ pub struct Content {
     frames: Vec<u32>,
     expected: BTreeMap<SpaceId, BTreeMap<Page, Expected>>,
     last: u32,
-    /// The first mistake found.
+    /// The first mismatch found.
     pub first_error: Option<String>,
 }
 
@@ -36,7 +36,7 @@ impl Content {
     pub fn put(&mut self, frame: Frame, version: u32) {
         let i = frame.0 as usize;
         if i >= self.frames.len() {
-            // What nobody wrote yet is not zero: whoever maps it has to zero it.
+            // A frame that was not written holds no zeroes: its mapper has to zero it.
             self.frames.resize(i + 1, u32::MAX);
         }
         self.frames[i] = version;
@@ -57,13 +57,13 @@ impl Content {
         of_space.insert(page, Expected { version, lazy: false });
     }
 
-    /// The program loads what lies in this frame (none: the zero page). False: it is not what it should be.
+    /// The program loads what lies in this frame (none: the zero page). False: not what is expected.
     pub fn load(&mut self, space: SpaceId, page: Page, frame: Option<Frame>) -> bool {
         let found = frame.map_or(0, |frame| self.of(frame));
         self.compare(space, page, found)
     }
 
-    /// Compares what was found with what is expected.
+    /// Compares the content found with the expected one.
     pub fn compare(&mut self, space: SpaceId, page: Page, found: u32) -> bool {
         let of_space = self.expected.get_mut(&space);
         let wanted = of_space.and_then(|pages| pages.get_mut(&page));
@@ -83,7 +83,7 @@ impl Content {
         ok
     }
 
-    /// Whether what was found is what is expected, changing nothing.
+    /// Whether the content found is the expected one, without side effects.
     #[must_use]
     pub fn agrees(&self, space: SpaceId, page: Page, found: u32) -> bool {
         let wanted = self.expected.get(&space).and_then(|pages| pages.get(&page));
@@ -115,7 +115,7 @@ impl Content {
         }
     }
 
-    /// These pages are elsewhere now.
+    /// These pages were moved (mremap).
     pub fn move_pages(&mut self, space: SpaceId, from: Page, to: Page, count: u64) {
         if let Some(pages) = self.expected.get_mut(&space) {
             let mut moved = pages.split_off(&from);
@@ -125,19 +125,19 @@ impl Content {
         }
     }
 
-    /// The child has what the parent has.
+    /// The child inherits the parent's contents.
     pub fn fork(&mut self, parent: SpaceId, child: SpaceId) {
         if let Some(pages) = self.expected.get(&parent).cloned() {
             self.expected.insert(child, pages);
         }
     }
 
-    /// The process is no more.
+    /// The process has ended.
     pub fn exit(&mut self, space: SpaceId) {
         self.expected.remove(&space);
     }
 
-    /// Every page of which something is expected.
+    /// Every page with an expected content.
     #[must_use]
     pub fn pages(&self) -> Vec<(SpaceId, Page)> {
         let all = self.expected.iter();
@@ -166,7 +166,7 @@ mod tests {
         assert!(!content.load(space, page, Some(Frame(2))), "once gone, gone");
         assert!(
             !content.load(space, Page(6), Some(Frame(9))),
-            "memory that nobody zeroed"
+            "memory that was not zeroed"
         );
         assert!(content.first_error.is_some());
     }

@@ -1,6 +1,6 @@
-//! What happened on the machine, counted under the names of /proc/vmstat where the kernel has one.
+//! Event counters, under the names of /proc/vmstat where the kernel has one.
 
-/// The counters. All only ever rise.
+/// The counters. They only increase.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Counters {
     /// Faults.
@@ -11,13 +11,13 @@ pub struct Counters {
     pub thp_fault_alloc: u64,
     /// Faults that wanted a huge page and got a base page.
     pub thp_fault_fallback: u64,
-    /// Huge pages from collapses, whoever asked.
+    /// Huge pages from collapses, by anyone.
     pub thp_collapse_alloc: u64,
     /// Collapses that found no block.
     pub thp_collapse_alloc_failed: u64,
     /// Huge pages split into base pages.
     pub thp_split_page: u64,
-    /// Huge mappings split, the memory staying whole.
+    /// Huge mappings split, with the memory staying whole.
     pub thp_split_pmd: u64,
     /// Huge pages put on the deferred split queue.
     pub thp_deferred_split_page: u64,
@@ -31,15 +31,15 @@ pub struct Counters {
     pub compact_fail: u64,
     /// Runs of kcompactd.
     pub compact_daemon_wake: u64,
-    /// Frames that the migrate scanner looked at.
+    /// Frames scanned by the migrate scanner.
     pub compact_migrate_scanned: u64,
-    /// Frames that the free scanner looked at.
+    /// Frames scanned by the free scanner.
     pub compact_free_scanned: u64,
     /// Frames isolated.
     pub compact_isolated: u64,
-    /// Frames moved.
+    /// Frames migrated.
     pub pgmigrate_success: u64,
-    /// Frames that could not be moved.
+    /// Frames that could not be migrated.
     pub pgmigrate_fail: u64,
     /// Base pages read from swap.
     pub pswpin: u64,
@@ -49,13 +49,13 @@ pub struct Counters {
     pub pglazyfreed: u64,
     /// Page cache dropped, in base pages.
     pub cache_dropped: u64,
-    /// Processes killed for want of memory.
+    /// Processes killed by the OOM killer.
     pub oom_kill: u64,
-    /// Copies made on write after a fork, in base pages.
+    /// Copy-on-write copies after a fork, in base pages.
     pub cow: u64,
     /// Reservations made.
     pub reserved: u64,
-    /// Reservations wanted where no block was free.
+    /// Reservations that failed for want of a free block.
     pub reserve_failed: u64,
     /// Reservations mapped huge in place.
     pub reserve_promoted: u64,
@@ -69,14 +69,14 @@ pub struct Counters {
     pub content_errors: u64,
 }
 
-/// Processor time that nobody's program pays for, in ns.
+/// Processor time not charged to any program, in ns.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct BackgroundTime {
     /// khugepaged.
     pub khugepaged_ns: u64,
     /// kcompactd.
     pub kcompactd_ns: u64,
-    /// Work on reservations: filling, breaking, moving away.
+    /// Work on reservations: filling, breaking, evacuating.
     pub reservations_ns: u64,
     /// Zeroing free memory.
     pub prezero_ns: u64,
@@ -85,7 +85,7 @@ pub struct BackgroundTime {
 }
 
 impl BackgroundTime {
-    /// All of it.
+    /// The sum.
     #[must_use]
     pub fn total_ns(&self) -> u64 {
         self.khugepaged_ns + self.kcompactd_ns + self.reservations_ns + self.prezero_ns + self.shrinker_ns

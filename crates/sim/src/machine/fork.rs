@@ -11,7 +11,7 @@ impl Machine {
     /// `fork`: the child has the parent's mappings and shares its memory until one of the two writes. Reservations are broken.
     ///
     /// # Errors
-    /// When there are 65,535 processes already.
+    /// If there are 65,535 processes already.
     pub fn fork(&mut self, id: SpaceId) -> Result<SpaceId, MachineError> {
         self.enter(id)?;
         let child = self.spaces.next_id().ok_or(MachineError::NoMemory)?;
@@ -103,10 +103,10 @@ impl Machine {
         }
     }
 
-    /// A process ends: its memory goes.
+    /// A process ends and its memory is freed.
     ///
     /// # Errors
-    /// When there is none.
+    /// If there is no such process.
     pub fn exit(&mut self, id: SpaceId) -> Result<(), MachineError> {
         let clock = self.spaces.get(id).ok_or(MachineError::NoProcess)?.clock_ps;
         self.reach(clock);

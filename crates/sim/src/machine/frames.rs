@@ -1,6 +1,6 @@
-//! Getting frames and blocks, and telling page tables when a frame moves.
+//! Allocating frames and blocks, and telling page tables when a frame moves.
 
-use mega_core::block::Hpfn;
+use mega_core::compaction::block::Hpfn;
 use mega_core::fault::Effort;
 use mega_core::units::REGION_PAGES;
 
@@ -11,13 +11,13 @@ use crate::space::{Sharing, Table};
 use crate::tlb::Tlb;
 use crate::unit::{Frame, Owner, Page, SpaceId, BLOCK_ORDER};
 
-/// How long kcompactd takes to come after it was woken, in ps. A modelling choice: a scheduling delay.
+/// Time from waking kcompactd to its start, in ps. A modelling choice: a scheduling delay.
 const KCOMPACTD_DELAY_PS: u64 = 1_000_000_000;
 
-/// Programs' memory: down to the min watermark, below which one reclaims (what kswapd would do above it is not modelled).
+/// Programs' memory: down to the min watermark, then direct reclaim (kswapd above it is not modelled).
 const FOR_PROGRAMS: Ask = Ask::MOVABLE.down_to(DownTo::Min);
 
-/// Page cache dropped for a block, in base pages: what compaction wants to have free (`compaction_suitable`: twice the block, besides the watermark).
+/// Page cache dropped for a block, in base pages: what compaction needs free (`compaction_suitable`: twice the block, besides the watermark).
 const RECLAIMED_FOR_BLOCK: u64 = 2 * REGION_PAGES as u64;
 
 /// Everything that knows where a frame is mapped.
@@ -28,7 +28,7 @@ pub(super) struct Moves<'a> {
     pub tlb: &'a mut Option<Tlb>,
 }
 
-/// The entry maps this frame and may map another: the frame is not part of a block that belongs together.
+/// The entry maps this frame and may map another: the frame is not part of a whole block.
 fn movable(table: &Table, index: usize, from: Frame) -> bool {
     table.ptes[index].frame() == Some(from) && table.backing.block() != Some(from.block())
 }
@@ -96,7 +96,7 @@ impl Machine {
         work(&mut self.physical, &mut moves)
     }
 
-    /// Compacts, and bills it.
+    /// Compacts, and charges it.
     pub(crate) fn compact(&mut self, how: Compact) -> Compaction {
         self.compact_for(0, how)
     }
@@ -109,7 +109,7 @@ impl Machine {
         done
     }
 
-    /// What a program's memory asks for: where it runs first.
+    /// The node that a program's memory comes from: where it runs.
     fn near(&self, owner: Owner) -> Ask {
         let node = match owner {
             Owner::Anonymous(id, _) | Owner::Reserved(id, _) => self.spaces.get(id).map_or(0, |space| space.node),
@@ -118,7 +118,7 @@ impl Machine {
         FOR_PROGRAMS.on(node)
     }
 
-    /// A frame for this owner, zeroed unless it is to be overwritten. Reclaims, and kills, if it must; none: not even that helped.
+    /// A frame for this owner, zeroed unless it is to be overwritten. Reclaims and kills if it must; none: even that did not help.
     pub(crate) fn frame(&mut self, owner: Owner, zeroed: bool) -> Option<Frame> {
         let mut tries = 0;
         let ask = self.near(owner);
@@ -138,7 +138,7 @@ impl Machine {
         Some(frame)
     }
 
-    /// Zeroes a frame, and bills it unless it was zeroed in stock.
+    /// Zeroes a frame, and charges it unless it is prezeroed.
     pub(crate) fn zero(&mut self, frame: Frame) {
         if self.prezeroed > 0 {
             self.prezeroed -= 1;
@@ -150,7 +150,7 @@ impl Machine {
         }
     }
 
-    /// Zeroes a block, and bills it unless it was zeroed in stock.
+    /// Zeroes a block, and charges it unless it is prezeroed.
     pub(crate) fn zero_block(&mut self, block: Hpfn) {
         if self.prezeroed >= u64::from(REGION_PAGES) {
             self.prezeroed -= u64::from(REGION_PAGES);
@@ -163,14 +163,14 @@ impl Machine {
         }
     }
 
-    /// 1 GB in one piece, unzeroed, near whoever this is; each block has the owner that `owner` gives for its number.
+    /// A contiguous GB, not zeroed, near this process; `owner` gives each block's owner by its number.
     pub(crate) fn giant_block(&mut self, near: Owner, owner: impl Fn(u32) -> Owner) -> Option<Hpfn> {
         self.charge(self.prices.take_block);
         let ask = self.near(near);
         self.physical.allocate_giant(ask, owner).map(Frame::block)
     }
 
-    /// A block for this owner, unzeroed.
+    /// A block for this owner, not zeroed.
     pub(crate) fn free_block(&mut self, effort: Effort, owner: Owner) -> Option<Hpfn> {
         self.charge(self.prices.take_block);
         let ask = self.near(owner);
@@ -206,8 +206,8 @@ impl Machine {
         frame.map(Frame::block)
     }
 
-    /// Direct compaction that moves the pages of reservations first that have been idle for so long (LRBHPS), which spares it the search. The
-    /// block of one of them.
+    /// Direct compaction that migrates the pages of reservations idle for so long first (LRBHPS), which avoids the scan. The block of one of
+    /// them.
     fn evacuate_idle(&mut self, idle: std::time::Duration, owner: Owner) -> Option<Hpfn> {
         let now_ns = self.now_ps / 1000;
         let idle_ns = u64::try_from(idle.as_nanos()).unwrap_or(u64::MAX);
@@ -226,7 +226,7 @@ impl Machine {
         None
     }
 
-    /// A block that is allocated as a whole is this owner's from now on; of an anonymous one, the pages follow the first.
+    /// Assigns a block that is allocated as a whole to this owner; of an anonymous one, the pages follow the first.
     pub(super) fn own_block(&mut self, block: Hpfn, owner: Owner) {
         self.physical.set_owner_of_all(Frame::first_of(block), owner);
     }

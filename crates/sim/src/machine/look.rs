@@ -1,4 +1,4 @@
-//! What can be asked of the machine.
+//! Queries on the machine.
 
 use mega_core::fault::FaultPolicy;
 use mega_core::observe::ProcessId;
@@ -12,7 +12,7 @@ use crate::unit::SpaceId;
 use crate::workload::Latency;
 
 impl Machine {
-    /// A process, while it lives.
+    /// A process that is alive.
     #[must_use]
     pub fn space(&self, id: SpaceId) -> Option<&Space> {
         self.spaces.get(id)
@@ -32,7 +32,7 @@ impl Machine {
         })
     }
 
-    /// The process that core names, while it lives.
+    /// The process that core names, if it is alive.
     #[must_use]
     pub fn by_process_id(&self, id: ProcessId) -> Option<SpaceId> {
         let pid = u16::try_from(id.pid).ok().and_then(std::num::NonZeroU16::new)?;
@@ -46,7 +46,7 @@ impl Machine {
         &self.physical
     }
 
-    /// What things cost on it.
+    /// Its costs.
     #[must_use]
     pub fn costs(&self) -> &Costs {
         &self.costs
@@ -76,7 +76,7 @@ impl Machine {
         &self.background
     }
 
-    /// What the TLB counted; none without one.
+    /// The TLB's counts; none without a TLB.
     #[must_use]
     pub fn tlb_counts(&self) -> Option<Counts> {
         self.tlb.as_ref().map(Tlb::counts)
@@ -94,7 +94,7 @@ impl Machine {
         self.policy.as_ref()
     }
 
-    /// The first content mistake, in words; only where contents are checked.
+    /// The first content mismatch, as text; only where contents are checked.
     #[must_use]
     pub fn content_error(&self) -> Option<&str> {
         self.content.as_ref().and_then(|content| content.first_error.as_deref())
@@ -106,7 +106,7 @@ impl Machine {
         self.now_ps / 1000
     }
 
-    /// The clock of a process, in ns; 0 for one that is no more.
+    /// The clock of a process, in ns; 0 if it has ended.
     #[must_use]
     pub fn clock_ns(&self, id: SpaceId) -> u64 {
         self.spaces.get(id).map_or(0, |space| space.clock_ps / 1000)

@@ -1,4 +1,4 @@
-//! The machine as the memory of a program: of the process that [`Machine::run_as`] named.
+//! The machine as a program's memory: of the process set by [`Machine::run_as`].
 
 use super::calls::Madvise;
 use super::{Machine, MachineError};
@@ -40,8 +40,8 @@ impl Memory for Machine {
             .map_err(|error| said(error, "madvise", address, bytes))
     }
 
-    /// What cannot be reached is counted in the process's `bad_accesses`. A process that was killed touches nothing any more; its program's time goes on,
-    /// so that it comes to its end.
+    /// Bad accesses are counted in the process's `bad_accesses`. A killed process touches nothing any more; its program's time goes on, so that it
+    /// reaches its end.
     #[inline]
     fn touch(&mut self, address: u64, write: bool) {
         if self.access(self.current, address, write).is_err() {
@@ -122,7 +122,7 @@ impl Memory for Machine {
 }
 
 impl Machine {
-    /// The time of a program whose process is no more goes on.
+    /// The time of a program whose process was killed goes on.
     #[cold]
     fn outlive(&mut self, ns: u64) {
         if self.spaces.get(self.current).is_none() {

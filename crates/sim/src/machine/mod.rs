@@ -1,8 +1,8 @@
 //! The machine: physical memory, processes, TLB and costs together, with time.
 //!
-//! Each process has one processor and a clock of its own; an access moves it on by what the access costs. What the kernel does in the background runs when
-//! the clock of any process passes the moment at which it is due, and is billed apart. Nothing here is concurrent: who holds a lock for how long
-//! is a moment until which others wait.
+//! Each process has one processor and a clock of its own, which every access advances by its cost. The kernel's background work runs when the clock
+//! of any process passes the moment at which it is due, and is charged separately. Nothing here is concurrent: holding a lock is a moment until
+//! which others wait.
 //!
 //! | file | subject |
 //! | --- | --- |
@@ -11,16 +11,16 @@
 //! | `prices` | the costs as the machine charges them |
 //! | `batch` | many accesses at once |
 //! | `calls`, `remap`, `fork` | mmap, munmap, madvise; mremap; fork and exit |
-//! | `driver` | memory for a driver, compaction by hand |
+//! | `kernel_work` | what a process has the kernel take for itself: blocks for a driver, page cache, compaction by hand |
 //! | `memory` | a process as programs see it |
 //! | `zap` | what unmapping does to page tables |
 //! | `promote` | base pages to a huge page and back |
 //! | `reserve` | reservations |
-//! | `frames` | getting frames and blocks; who is told when one moves |
+//! | `frames` | allocating frames and blocks; telling page tables when one moves |
 //! | `reclaim` | what happens when memory is short |
-//! | `background` | khugepaged, kcompactd, the policy's chores |
-//! | `look` | what can be asked of it |
-//! | `counters`, `content`, `check` | what happened; what memory holds; the invariants |
+//! | `background` | khugepaged, kcompactd, the fault policy's chores |
+//! | `look` | queries |
+//! | `counters`, `content`, `check` | event counts; contents of memory; invariants |
 
 mod background;
 mod batch;
@@ -31,9 +31,10 @@ mod check;
 mod config;
 mod content;
 mod counters;
-mod driver;
+mod fault;
 mod fork;
 mod frames;
+mod kernel_work;
 mod look;
 mod memory;
 mod prices;
@@ -66,7 +67,7 @@ use crate::workload::Latency;
 use content::Content;
 use prices::Prices;
 
-/// Why an access or a call did not work.
+/// Why an access or a call failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum MachineError {
     /// There is no such process, or it was killed.
@@ -75,7 +76,7 @@ pub enum MachineError {
     /// Nothing is mapped at this address.
     #[error("nothing is mapped at {0:#x}")]
     NotMapped(u64),
-    /// The range is empty, not page-aligned, or outside of the address space.
+    /// The range is empty, not page-aligned, or outside the address space.
     #[error("bad range of {bytes} bytes at {address:#x}")]
     BadRange {
         /// First address.
@@ -83,7 +84,7 @@ pub enum MachineError {
         /// Its length.
         bytes: u64,
     },
-    /// No memory, not even after reclaim; or no address space.
+    /// No memory, even after reclaim; or no address space.
     #[error("no memory")]
     NoMemory,
 }
@@ -121,10 +122,10 @@ impl Spaces {
     }
 }
 
-/// Base pages in swap: what they hold, and which places are free.
+/// Base pages in swap: their contents, and the free slots.
 #[derive(Debug, Default)]
 pub(crate) struct Swap {
-    /// What a place holds, for the content model.
+    /// A slot's content, for the content model.
     versions: Vec<u32>,
     /// How many page tables name it.
     users: Vec<u32>,
@@ -142,16 +143,16 @@ pub struct Machine {
     tlb: Option<Tlb>,
     /// The accesses of a batch as the TLB sees them.
     translated: Box<[tlb::Access; batch::BATCH]>,
-    /// The accesses that came together last went without a fault, all of them.
+    /// The last batch needed no fault.
     went_whole: bool,
     costs: Costs,
     pub(crate) prices: Prices,
     pub(crate) policy: Box<dyn FaultPolicy>,
     pub(crate) split_frees: bool,
     align_mappings: bool,
-    /// What the operation under way has cost so far, in ps; whoever began it takes it and charges someone.
+    /// The cost of the present operation so far, in ps; whoever began it takes and charges it.
     pub(crate) bill_ps: u64,
-    /// Part of the bill of the collapse under way that came before it took the mmap lock: until it had a block.
+    /// Part of the present collapse's bill from before it took the mmap lock: until it had a block.
     unlocked_ps: u64,
     /// The latest moment that any process has reached, in ps.
     now_ps: u64,
@@ -162,21 +163,21 @@ pub struct Machine {
     proactiveness: u8,
     proactive_due_ps: u64,
     khugepaged_at: Option<(SpaceId, Region)>,
-    /// Free memory that is zeroed already, in base pages.
+    /// Free memory that is prezeroed, in base pages.
     prezeroed: u64,
     /// Reservations by the moment of their last change, in ns.
     pub(crate) reservations: BTreeSet<(u64, SpaceId, Region)>,
-    /// Regions with memory that stays whole until there is pressure, oldest first. Hints: looked at again before use.
+    /// Regions with memory that stays whole until there is pressure, oldest first. Hints: checked again before use.
     deferred: VecDeque<(SpaceId, Region)>,
-    /// Where the search for pages to swap out goes on.
+    /// Where the search for pages to swap out continues.
     swap_at: Option<(SpaceId, Region)>,
-    /// Regions under work: accesses have to be looked at closely.
+    /// Regions being changed: accesses are checked one by one.
     blocked: u32,
     careful: bool,
     counters: Counters,
     background: BackgroundTime,
     latency: Latency,
-    /// Whose accesses [`crate::workload::Memory`] makes.
+    /// The process whose accesses [`crate::workload::Memory`] makes.
     current: SpaceId,
     /// The time of programs whose process was killed, in ns.
     outlived_ns: u64,
@@ -184,7 +185,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// A machine with nothing running on it.
+    /// A machine without any process.
     #[must_use]
     pub fn new(config: &Config, policy: Box<dyn FaultPolicy>) -> Self {
         let tlb = config.tlb.as_ref().map(Tlb::new);
@@ -239,13 +240,13 @@ impl Machine {
     /// One access of up to a cache line by a process.
     ///
     /// # Errors
-    /// When there is no such process, nothing is mapped there, or memory is out; the program is not charged then.
+    /// If there is no such process, nothing is mapped there, or memory is out; the program is not charged then.
     #[inline]
     pub fn access(&mut self, id: SpaceId, address: u64, write: bool) -> Result<(), MachineError> {
         self.access_by(id, address, write, false)
     }
 
-    /// A load that the program waits for: neither memory nor translation is hidden behind others.
+    /// A load whose result the program waits for: neither memory nor translation latency is hidden behind others.
     ///
     /// # Errors
     /// As [`Machine::access`].
@@ -284,7 +285,7 @@ impl Machine {
         }
     }
 
-    /// Background work that is due by the clock of a process.
+    /// Background work due by the clock of a process.
     #[inline]
     fn run_due(&mut self, id: SpaceId) {
         if let Some(space) = self.spaces.get(id) {
@@ -294,7 +295,7 @@ impl Machine {
         }
     }
 
-    /// Waits where the region is under work, checks contents, and runs what is due.
+    /// Waits where the region is being changed, checks contents, and runs what is due.
     #[cold]
     #[inline(never)]
     fn look_closely(&mut self, id: SpaceId, page: Page, write: bool) {
@@ -331,19 +332,19 @@ impl Machine {
         Some(id)
     }
 
-    /// A process runs on a processor of this NUMA node from now on: new memory comes from there first. Nothing moves.
+    /// Moves a process to a processor of this NUMA node: new memory comes from there first. Existing memory stays.
     pub fn run_on(&mut self, id: SpaceId, node: u8) {
         if let Some(space) = self.spaces.get_mut(id) {
             space.node = node;
         }
     }
 
-    /// The physical memory, to fragment it or fill it with page cache before a run. What processes map must be left alone.
+    /// The physical memory, to fragment it or fill it with page cache before a run. Memory mapped by processes must not be changed.
     pub fn physical_mut(&mut self) -> &mut Physical {
         &mut self.physical
     }
 
-    /// A process computes without memory for so many ns.
+    /// A process computes without memory accesses for so many ns.
     pub fn compute(&mut self, id: SpaceId, ns: u64) {
         if let Some(space) = self.spaces.get_mut(id) {
             space.clock_ps = space.clock_ps.saturating_add(ns.saturating_mul(1000));
@@ -359,7 +360,7 @@ impl Machine {
         self.run_due(id);
     }
 
-    /// Lets the machine's own time reach this moment: background work runs up to it though no process does.
+    /// Advances the machine's own time to this moment: background work runs up to it even if no process does.
     pub fn pass_until(&mut self, ns: u64) {
         let at = ns.saturating_mul(1000);
         self.run_events(at);
@@ -380,7 +381,7 @@ impl Machine {
         self.latency.record(took_ns);
     }
 
-    /// The bill of the operation under way; it is empty afterwards.
+    /// Takes the present operation's bill, leaving it empty.
     pub(crate) fn take_bill(&mut self) -> u64 {
         std::mem::take(&mut self.bill_ps)
     }
@@ -390,17 +391,17 @@ impl Machine {
     }
 
     /// The process's region is under a collapse that cost so much from `from_ps` on: it is blocked, and its mmap lock is held, from when there was a
-    /// block (`collapse_huge_page` lets go of the lock while it allocates).
+    /// block (`collapse_huge_page` drops the lock while it allocates).
     pub(crate) fn block_collapse(&mut self, id: SpaceId, region: Region, from_ps: u64, bill_ps: u64) {
         let unlocked = std::mem::take(&mut self.unlocked_ps).min(bill_ps);
         self.block(id, Some(region), from_ps.saturating_add(unlocked), bill_ps - unlocked);
     }
 
-    /// The process's region is under work for so long from `from_ps` on, and its mmap lock is held.
+    /// The process's region is being changed for so long from `from_ps` on, with its mmap lock held.
     pub(crate) fn block(&mut self, id: SpaceId, region: Option<Region>, from_ps: u64, for_ps: u64) {
         let Some(space) = self.spaces.get_mut(id) else { return };
         let until = from_ps.saturating_add(for_ps);
-        // Who holds it still goes on holding it.
+        // A present holder keeps holding it.
         if space.locked_until_ps <= from_ps {
             space.locked_from_ps = from_ps;
         }
@@ -413,7 +414,7 @@ impl Machine {
         }
     }
 
-    /// A process is to be forgotten: nothing may wait for it.
+    /// Forgets a process: nothing may wait for it.
     fn unblock(&mut self, space: &Space) {
         if space.blocked.is_some() {
             self.blocked -= 1;
@@ -421,7 +422,7 @@ impl Machine {
         }
     }
 
-    /// The TLB forgets so many pages from this one on.
+    /// Flushes so many pages from this one on from the TLB.
     pub(crate) fn flush_pages(&mut self, id: SpaceId, page: Page, pages: u64) {
         if let Some(tlb) = &mut self.tlb {
             tlb.flush_pages(id.0.get(), page.address(), pages);

@@ -1,4 +1,4 @@
-//! The costs as the machine charges them: in ps, and by operation. The figures and their sources are in [`crate::cost`].
+//! The costs as the machine charges them: in ps, per operation. The figures and their sources are in [`crate::cost`].
 
 use std::time::Duration;
 
@@ -8,23 +8,23 @@ use crate::tlb::Preset;
 /// Picoseconds, so that a cycle is not rounded away.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Prices {
-    /// An access of the page that the one before went to.
+    /// An access to the same page as the one before.
     pub hit: u64,
-    /// An access of another page.
+    /// An access to another page.
     pub miss: u64,
     /// The same when the program waits for it.
     pub miss_waited: u64,
-    /// More for an access that finds the accessed bit clear.
+    /// Extra for an access that finds the accessed bit clear.
     pub set_accessed: u64,
-    /// What a manager takes that for.
+    /// The manager's estimate of that.
     pub set_accessed_believed: u64,
-    /// The most that an access can cost without a fault, if it is a load and a store.
+    /// The maximum cost of an access without a fault, as a load and as a store.
     pub most: u64,
     /// One cycle of a translation.
     pub cycle: u64,
     /// The same when the program waits for it.
     pub cycle_waited: u64,
-    /// Entering and leaving a fault, without what is done in it.
+    /// Entering and leaving a fault, without its work.
     pub fault: u64,
     pub zero_base: u64,
     pub zero_huge: u64,
@@ -41,10 +41,10 @@ pub(crate) struct Prices {
     pub remap_huge: u64,
     pub split: u64,
     pub split_mapping: u64,
-    /// Telling other processors that a translation is gone.
+    /// A TLB shootdown on other processors.
     pub shootdown: u64,
     pub syscall: u64,
-    /// mmap and munmap with nothing in them, each.
+    /// mmap or munmap of an empty area.
     pub mmap: u64,
     pub unmap: u64,
     pub unmap_huge: u64,
@@ -54,9 +54,9 @@ pub(crate) struct Prices {
     pub clear_page: u64,
     pub clear_huge: u64,
     pub madvise_page: u64,
-    /// One frame looked at by compaction.
+    /// Scanning one frame in compaction.
     pub compact_scan: u64,
-    /// One frame moved.
+    /// Migrating one frame.
     pub migrate: u64,
     pub swap_out: u64,
     pub swap_in: u64,

@@ -1,4 +1,4 @@
-//! Base pages to a huge page, and back: what Linux's MADV_COLLAPSE and a partial MADV_COLD do.
+//! Base pages to a huge page, and back: Linux's MADV_COLLAPSE and a partial MADV_COLD.
 
 use mega_core::fault::Effort;
 use mega_core::observe::Region;
@@ -20,10 +20,10 @@ pub enum Refusal {
 }
 
 impl Machine {
-    /// Promotes a region: copies its pages into a block (or fills its reservation in place) and maps that. What it costs is on the bill.
+    /// Promotes a region: copies its pages into a block (or fills its reservation in place) and maps that. The cost goes on the bill.
     ///
     /// # Errors
-    /// When its mapping forbids it, nothing is mapped in it, or no block can be had.
+    /// If its mapping forbids it, nothing is mapped in it, or no block can be found.
     pub(crate) fn collapse(&mut self, id: SpaceId, region: Region, effort: Effort) -> Result<(), Refusal> {
         self.unlocked_ps = 0;
         self.charge(self.prices.syscall);
@@ -56,7 +56,7 @@ impl Machine {
             .get_mut(id)
             .and_then(|space| space.tables.take_table(region));
         let Some(table) = table else {
-            // Direct compaction may have broken its reservation, never taken its table; an empty one is gone with it.
+            // Direct compaction may have broken its reservation, never removed its table; an empty one is dropped with it.
             self.physical.free(Frame::first_of(block), crate::unit::BLOCK_ORDER);
             return Err(Refusal::Refused);
         };
@@ -66,7 +66,7 @@ impl Machine {
         Ok(())
     }
 
-    fn copy_into(&mut self, id: SpaceId, region: Region, block: mega_core::block::Hpfn, table: &Table) {
+    fn copy_into(&mut self, id: SpaceId, region: Region, block: mega_core::compaction::block::Hpfn, table: &Table) {
         let first_page = Page::first_of(region);
         let whole = match table.backing {
             Backing::Whole(block) => Some(block),
@@ -108,11 +108,11 @@ impl Machine {
         }
     }
 
-    /// Demotes a region: splits its huge page, and gives its zero-filled base pages back where the kernel does that. Huge pages that a fork left shared
-    /// are passed over, as Linux does. What it costs is on the bill.
+    /// Demotes a region: splits its huge page, and frees its zero-filled base pages where the kernel does that. Huge pages shared after a fork are
+    /// skipped, as on Linux. The cost goes on the bill.
     ///
     /// # Errors
-    /// When its mapping forbids it, or there is none.
+    /// If its mapping forbids it, or there is no huge page.
     pub(crate) fn demote(&mut self, id: SpaceId, region: Region) -> Result<(), Refusal> {
         self.charge(self.prices.syscall);
         let space = self.spaces.get(id).ok_or(Refusal::Gone)?;
@@ -159,7 +159,7 @@ impl Machine {
         self.flush_region(id, region);
     }
 
-    /// Splits a huge page for all who share it: each of its base pages is shared by itself from now on.
+    /// Splits a huge page for all its sharers: its base pages are then shared one by one.
     pub(crate) fn split_shared(&mut self, id: SpaceId, region: Region) {
         let Some(huge) = self.spaces.get(id).and_then(|space| space.tables.huge_of(region)) else {
             return;
@@ -198,7 +198,7 @@ impl Machine {
         self.counters.thp_split_page += 1;
     }
 
-    /// Splits memory that was kept whole: what is not mapped any more is free now. Returns whether there was any.
+    /// Splits memory that was kept whole: what is no longer mapped is freed. Returns whether there was any.
     pub(crate) fn split_deferred(&mut self, id: SpaceId, region: Region) -> bool {
         let table = self
             .spaces

@@ -1,6 +1,6 @@
-//! When memory is short: what costs nobody anything goes first, then the page cache, then idle reservations, then swapping, and in the end a process.
+//! Reclaim: lazily freed memory first, then the page cache, then idle reservations, then swapping, and finally the OOM killer.
 //!
-//! Simplified against Linux: no kswapd and no LRU lists; pages to swap out are found by going round all page tables (a clock with a second chance).
+//! Simplified against Linux: no kswapd and no LRU lists; pages to swap out are found by a clock with a second chance over all page tables.
 
 use mega_core::observe::Region;
 
@@ -12,7 +12,7 @@ use crate::unit::{Owner, Page, SpaceId};
 const CACHE_BATCH: u64 = 256;
 
 impl Swap {
-    /// A free place.
+    /// A free slot.
     fn take(&mut self, version: u32) -> Option<u32> {
         if let Some(slot) = self.free.pop() {
             self.versions[slot as usize] = version;
@@ -25,12 +25,12 @@ impl Swap {
         Some(slot)
     }
 
-    /// One more page table names it.
+    /// One more page table refers to it.
     pub(super) fn join(&mut self, slot: u32) {
         self.users[slot as usize] += 1;
     }
 
-    /// One names it no more.
+    /// One fewer refers to it.
     pub(super) fn leave(&mut self, slot: u32) {
         let users = &mut self.users[slot as usize];
         *users -= 1;
@@ -54,7 +54,7 @@ impl Swap {
 }
 
 impl Machine {
-    /// Frees at least `wanted` base pages if it can. False: nothing more can be had.
+    /// Frees at least `wanted` base pages if it can. False: nothing more can be freed.
     pub(super) fn reclaim(&mut self, wanted: u64) -> bool {
         let before = self.physical.free_bytes();
         if self.split_oldest_deferred()
@@ -84,7 +84,7 @@ impl Machine {
     }
 
     fn break_oldest_reservation(&mut self) -> bool {
-        // One that is full has nothing to give back.
+        // A full reservation has nothing to free.
         let oldest = self.reservations.iter().copied().find(|(_, id, region)| {
             let table = self.spaces.get(*id).and_then(|space| space.tables.table_of(*region));
             table.is_some_and(|table| u32::from(table.frames) < mega_core::units::REGION_PAGES)
@@ -132,7 +132,7 @@ impl Machine {
             if let Some(huge) = huge {
                 let shared = matches!(self.physical.owner(huge.frame(0)), Some(Owner::Shared(_)));
                 let accessed = huge.accessed;
-                // Zero-filled base pages go with the split; only then is there a use in splitting without swap.
+                // Splitting frees zero-filled base pages; without swap, that is its only use.
                 let useful = (self.split_frees && huge.held() < mega_core::units::REGION_PAGES) || self.swap_room();
                 if shared || !useful {
                     continue;
@@ -156,7 +156,7 @@ impl Machine {
 
     fn swap_out_region(&mut self, id: SpaceId, region: Region, wanted: u64) -> u64 {
         let table = self.spaces.get(id).and_then(|space| space.tables.table_of(region));
-        // What is kept whole or reserved has been dealt with before.
+        // What is kept whole or reserved was handled before.
         if table.is_none_or(|table| table.backing != Backing::Frames) {
             return 0;
         }
@@ -217,7 +217,7 @@ impl Machine {
             .get(id)
             .and_then(|space| space.tables.table_of(page.region()));
         if table.is_none_or(|table| table.ptes[page.index()].slot() != Some(slot)) {
-            // Killed while memory was sought.
+            // Killed while looking for memory.
             self.physical.free(frame, 0);
             return Err(MachineError::NoProcess);
         }

@@ -1,4 +1,4 @@
-//! `mremap`: pages move with their tables where whole regions do.
+//! `mremap`: pages move with their tables where whole regions move.
 
 use mega_core::observe::Region;
 
@@ -8,10 +8,10 @@ use crate::space::{Backing, Entry, Flags, Pte, Table};
 use crate::unit::{Frame, Owner, Page, SpaceId};
 
 impl Machine {
-    /// `mremap` with MREMAP_MAYMOVE: shrinks, grows in place where there is room behind, else moves. Returns the address.
+    /// `mremap` with MREMAP_MAYMOVE: shrinks, grows in place where there is room behind, otherwise moves. Returns the address.
     ///
     /// # Errors
-    /// When the range makes no sense, is not one mapping, or there is no room.
+    /// If the range is invalid, spans several mappings, or there is no room.
     pub fn mremap(&mut self, id: SpaceId, address: u64, bytes: u64, new_bytes: u64) -> Result<u64, MachineError> {
         let (from, to) = pages(address, bytes)?;
         let (_, new_to) = pages(address, new_bytes)?;
@@ -112,7 +112,7 @@ impl Machine {
         }
     }
 
-    /// A frame is mapped at the same place of another region now: its owner has to say so.
+    /// A frame is mapped at the same offset of another region now: update its owner.
     fn frame_moved(&mut self, id: SpaceId, from: Region, to: Region, index: usize, frame: Frame) {
         let page = |region| Page(Page::first_of(region).0 + index as u64);
         match self.physical.owner(frame) {

@@ -1,6 +1,6 @@
 //! Reservations: a block set aside for a region, populated page by page.
 
-use mega_core::block::Hpfn;
+use mega_core::compaction::block::Hpfn;
 use mega_core::fault::{Effort, Reservation, Step};
 use mega_core::observe::Region;
 use mega_core::units::{BasePages, Time, REGION_PAGES};
@@ -11,7 +11,7 @@ use crate::space::{Backing, Huge, Pte, Table};
 use crate::unit::{Frame, Owner, Page, SpaceId};
 
 impl Machine {
-    /// Sets a block aside for a region that has no frames yet. False: there is none.
+    /// Reserves a block for a region without frames. False: there is no free block.
     pub(crate) fn reserve(&mut self, id: SpaceId, region: Region, effort: Effort) -> bool {
         let Some(block) = self.free_block(effort, Owner::Reserved(id, region)) else {
             self.counters.reserve_failed += 1;
@@ -35,7 +35,7 @@ impl Machine {
         true
     }
 
-    /// The frame that is held back for a page, if there is one; it is the page's from now on.
+    /// Takes the frame reserved for a page, if there is one; it is the page's from now on.
     pub(crate) fn held_back(&mut self, id: SpaceId, page: Page) -> Option<Frame> {
         let table = self.spaces.get(id)?.tables.table_of(page.region())?;
         let Backing::Reserved(block) = table.backing else {
@@ -49,7 +49,7 @@ impl Machine {
         Some(frame)
     }
 
-    /// A reservation changed: says so to the policy, and does what it wants.
+    /// A reservation changed: asks the policy, and does what it decides.
     pub(crate) fn populated(&mut self, id: SpaceId, region: Region) {
         let Some(populated) = self.touch_reservation(id, region) else {
             return;
@@ -66,7 +66,7 @@ impl Machine {
         }
     }
 
-    /// Notes that a reservation changed now. Its populated pages; none if it is none.
+    /// Records that a reservation changed now. Returns its populated pages; none if there is no reservation.
     pub(crate) fn touch_reservation(&mut self, id: SpaceId, region: Region) -> Option<u16> {
         let now_ns = self.now_ps / 1000;
         let table = self.spaces.get_mut(id)?.tables.table_of_mut(region)?;
@@ -80,7 +80,7 @@ impl Machine {
         Some(frames)
     }
 
-    /// Zeroes what is not populated and maps the region huge, in place. False: it cannot be now (a part is not mapped, in swap, or shared).
+    /// Zeroes the unpopulated part and maps the region huge, in place. False: impossible now (a part is unmapped, in swap, or shared).
     pub(crate) fn fill(&mut self, id: SpaceId, region: Region) -> bool {
         let Some(space) = self.spaces.get(id) else {
             return false;
@@ -145,7 +145,7 @@ impl Machine {
         Some(table)
     }
 
-    /// Gives back what of a reservation is not populated. Returns the block, in which only its populated pages are left.
+    /// Frees the unpopulated part of a reservation. Returns the block, in which only its populated pages are left.
     pub(crate) fn break_reservation(&mut self, id: SpaceId, region: Region) -> Option<Hpfn> {
         let table = self.spaces.get_mut(id)?.tables.table_of_mut(region)?;
         let Backing::Reserved(block) = table.backing else {
@@ -168,7 +168,7 @@ impl Machine {
         Some(block)
     }
 
-    /// Breaks a reservation and moves its pages away, so that its block is free. False: it was none, or there is no room.
+    /// Breaks a reservation and migrates its pages away, so that its block is free. False: there is none, or no room.
     pub(crate) fn evacuate(&mut self, id: SpaceId, region: Region) -> bool {
         let Some(block) = self.break_reservation(id, region) else {
             return false;
@@ -178,7 +178,7 @@ impl Machine {
         matches!(done, Emptied::Freed { .. } | Emptied::AlreadyFree)
     }
 
-    /// The same as a part of direct compaction, for who waits for a block.
+    /// The same within direct compaction, for a process that waits for a block.
     pub(super) fn compact_reservation(&mut self, id: SpaceId, region: Region) {
         let Some(block) = self.break_reservation(id, region) else {
             return;

@@ -1,4 +1,4 @@
-//! What unmapping does to page tables: whole regions at once, parts as the fault policy says.
+//! Unmapping in page tables: whole regions at once, parts as the fault policy decides.
 
 use mega_core::fault::{Rest, Unmapped};
 use mega_core::observe::Region;
@@ -11,7 +11,7 @@ use crate::unit::{Frame, Owner, Page, SpaceId, BLOCK_ORDER};
 const PAGES: u64 = REGION_PAGES as u64;
 
 impl Machine {
-    /// Takes everything out of these pages. `stays_mapped`: the mapping is still there (MADV_DONTNEED).
+    /// Unmaps these pages. `stays_mapped`: the mapping remains (MADV_DONTNEED).
     pub(super) fn zap(&mut self, id: SpaceId, from: Page, to: Page, stays_mapped: bool) {
         let Some(space) = self.spaces.get(id) else { return };
         if from >= to {
@@ -35,7 +35,7 @@ impl Machine {
         }
     }
 
-    /// The memory of a whole huge page goes.
+    /// The memory of a whole huge page is freed.
     fn zap_huge(&mut self, id: SpaceId, region: Region) {
         let Some(space) = self.spaces.get_mut(id) else { return };
         let Some(huge) = space.tables.take_huge(region) else {
@@ -52,14 +52,14 @@ impl Machine {
         self.flush_region(id, region);
     }
 
-    /// One process less shares a huge page.
+    /// One process fewer shares a huge page.
     fn leave_shared_huge(&mut self, key: u32, mapper: crate::space::Mapper, first: Frame) {
         if let Some((id, page)) = self.sharing.leave(key, mapper) {
             self.own_block(first.block(), Owner::Anonymous(id, page));
         }
     }
 
-    /// A part of a huge page goes.
+    /// A part of a huge page is unmapped.
     fn zap_part(&mut self, id: SpaceId, region: Region, start: usize, end: usize, stays_mapped: bool) {
         let Some(huge) = self.spaces.get(id).and_then(|space| space.tables.huge_of(region)) else {
             return;
@@ -96,7 +96,7 @@ impl Machine {
             }
             Backing::Whole(_) => {}
             Backing::Reserved(_) => {
-                // What was zeroed in bulk and never written is not populated: it goes back to the reservation.
+                // What was zeroed in bulk and never written is not populated: it returns to the reservation.
                 for (i, pte) in table.ptes.iter_mut().enumerate() {
                     if !huge.holds(i) {
                         *pte = Pte::NONE;
@@ -124,7 +124,7 @@ impl Machine {
         self.zap_table(id, region, start, end, stays_mapped);
     }
 
-    /// A part of a huge page is dropped and zeroed where it is.
+    /// A part of a huge page is dropped and zeroed in place.
     fn zero_part(&mut self, id: SpaceId, region: Region, start: usize, end: usize) {
         let Some(Entry::Huge(at)) = self.spaces.get(id).map(|space| space.tables.get(region)) else {
             return;
@@ -140,7 +140,7 @@ impl Machine {
         self.charge(self.prices.zero_base * (end - start) as u64);
     }
 
-    /// Some pages of a table go.
+    /// Some pages of a table are unmapped.
     fn zap_table(&mut self, id: SpaceId, region: Region, start: usize, end: usize, stays_mapped: bool) {
         let first = Page::first_of(region).0;
         let mut gone = 0;
@@ -172,7 +172,7 @@ impl Machine {
         self.settle(id, region, gone > 0, stays_mapped);
     }
 
-    /// A table lost pages: what it keeps whole or reserved may be of no use any more, and an empty one goes.
+    /// A table lost pages: what it keeps whole or reserved may have become useless, and an empty table is dropped.
     fn settle(&mut self, id: SpaceId, region: Region, lost: bool, stays_mapped: bool) {
         let table = self.spaces.get(id).and_then(|space| space.tables.table_of(region));
         let Some(table) = table else { return };
@@ -213,7 +213,7 @@ impl Machine {
         }
     }
 
-    /// A process maps a frame no more: it is free, or another's that shared it.
+    /// A process no longer maps a frame: it is free, or owned by another that shared it.
     pub(super) fn release(&mut self, id: SpaceId, page: Page, frame: Frame) {
         match self.physical.owner(frame) {
             Some(Owner::Shared(key)) => self.leave_shared(key, (id, page), frame),
@@ -221,7 +221,7 @@ impl Machine {
         }
     }
 
-    /// One process less shares a frame.
+    /// One process fewer shares a frame.
     pub(crate) fn leave_shared(&mut self, key: u32, mapper: crate::space::Mapper, frame: Frame) {
         if let Some((id, page)) = self.sharing.leave(key, mapper) {
             self.physical.set_owner(frame, Owner::Anonymous(id, page));
@@ -229,7 +229,7 @@ impl Machine {
     }
 }
 
-fn holds_any(table: &Table, block: mega_core::block::Hpfn) -> bool {
+fn holds_any(table: &Table, block: mega_core::compaction::block::Hpfn) -> bool {
     table
         .ptes
         .iter()

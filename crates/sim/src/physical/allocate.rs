@@ -1,31 +1,31 @@
-//! Allocating and freeing frames, and who owns them.
+//! Allocating and freeing frames, and their owners.
 
 use mega_core::units::{BASE_PAGE_BYTES, REGION_PAGES};
 
 use super::frames::{Class, State};
-use super::owner::{self, Kind};
+use super::owner::{self, OwnerKind};
 use super::{cache, MigrateType, Physical};
 use crate::unit::{Frame, Owner, BLOCK_ORDER, MAX_ORDER};
 
-/// How far an allocation may go down in a zone.
+/// How far below the watermarks an allocation may go in a zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DownTo {
-    /// To the low watermark: below it kswapd would have to be woken.
+    /// To the low watermark: below it kswapd is woken.
     Low,
-    /// To the min watermark: below it one would have to reclaim memory oneself.
+    /// To the min watermark: below it the allocation has to reclaim.
     Min,
-    /// To half of it: who must not wait (GFP_ATOMIC).
+    /// To half of it: allocations that must not wait (GFP_ATOMIC).
     HalfMin,
-    /// To the last page: who frees memory by it (PF_MEMALLOC).
+    /// To the last page: allocations that free memory (PF_MEMALLOC).
     Nothing,
 }
 
-/// What kind of memory is wanted.
+/// The kind of memory asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ask {
-    /// Grouped with what.
+    /// Its migrate type.
     pub migrate: MigrateType,
-    /// The node to look on first. A node that there is not counts as the first.
+    /// The preferred node. An unknown node counts as the first.
     pub node: u8,
     /// How far down it may go.
     pub down_to: DownTo,
@@ -50,7 +50,7 @@ impl Ask {
         Self { node, ..self }
     }
 
-    /// The same, going so far down.
+    /// The same, down to this mark.
     #[must_use]
     pub const fn down_to(self, down_to: DownTo) -> Self {
         Self { down_to, ..self }
@@ -58,8 +58,9 @@ impl Ask {
 }
 
 impl Physical {
-    /// A run of 2^`order` frames, aligned to its size, from the free lists only: no reclaim, no compaction. `owner` is that of all of them; of
-    /// [`Owner::Anonymous`], the first's, the others having the pages that follow. None: nothing free that `ask` may have, or an order above 10.
+    /// A run of 2^`order` frames, aligned to its size, from the free lists only: no reclaim, no compaction. `owner` owns all of them; with
+    /// [`Owner::Anonymous`] it names the first's page, and the others have the pages that follow. None: no free run that `ask` allows, or an order
+    /// above 10.
     pub fn allocate(&mut self, order: u8, ask: Ask, owner: Owner) -> Option<Frame> {
         if order > MAX_ORDER {
             return None;
@@ -75,7 +76,7 @@ impl Physical {
 
     /// The zones by preference, down to one mark (mm/page_alloc.c, `get_page_from_freelist`).
     fn take_listed(&mut self, order: u8, ask: Ask, down_to: DownTo) -> Option<u32> {
-        // The node's lower zone is rather used than a block of another type broken up in its higher one (`alloc_flags_nofragment`).
+        // The node's lower zone is preferred to breaking up a block of another type in its higher one (`alloc_flags_nofragment`).
         let list = self.zonelist(ask.node);
         let node_of = |at: usize| list.get(at).map(|&zone| self.zones[usize::from(zone)].node);
         let node = node_of(0);
@@ -109,19 +110,19 @@ impl Physical {
         None
     }
 
-    /// Makes a run that is nobody's an allocation.
+    /// Makes an unowned run an allocation.
     pub(super) fn occupy(&mut self, run: u32, order: u8, owner: Owner) {
         self.frames.mark(run, order, State::used(order), State::TAIL);
-        let kind = Kind::from(owner);
+        let kind = OwnerKind::from(owner);
         self.frames.count_used(run, order, Class::of(kind, order), true);
-        if kind == Kind::Cache {
+        if kind == OwnerKind::Cache {
             self.cache.push(&mut self.frames, run, order);
         } else {
             *self.frames.word_mut(run, order) = owner::pack(owner);
         }
     }
 
-    /// Takes back what [`Physical::occupy`] noted; the run is nobody's then.
+    /// Reverts [`Physical::occupy`]; the run is then unowned.
     pub(super) fn vacate(&mut self, run: u32, order: u8) {
         if self.frames.state(run).is_mixed() {
             for frame in run..run + (1 << order) {
@@ -132,12 +133,12 @@ impl Physical {
         }
         let kind = owner::kind(self.frames.word(run, order));
         self.frames.count_used(run, order, Class::of(kind, order), false);
-        if kind == Kind::Cache {
+        if kind == OwnerKind::Cache {
             self.cache.remove(&mut self.frames, run, order);
         }
     }
 
-    /// Frees an allocation, whole, by its first frame. Anything else is the caller's mistake, and nothing is done.
+    /// Frees an allocation, whole, by its first frame. Ignores anything else, which is the caller's error.
     pub fn free(&mut self, frame: Frame, order: u8) {
         let state = self.frames.state(frame.0);
         if !state.is_used() || state.order() != order {
@@ -156,7 +157,7 @@ impl Physical {
         state.is_used().then(|| state.order())
     }
 
-    /// Who owns a frame. None: it is free, or no memory.
+    /// The owner of a frame. None: it is free, or no memory.
     #[must_use]
     pub fn owner(&self, frame: Frame) -> Option<Owner> {
         let (first, state) = self.frames.head(frame.0);
@@ -170,7 +171,7 @@ impl Physical {
         })
     }
 
-    /// Gives one frame another owner. A frame that is free stays so.
+    /// Gives one frame another owner. A free frame stays free.
     pub fn set_owner(&mut self, frame: Frame, owner: Owner) {
         let (first, state) = self.frames.head(frame.0);
         if !state.is_used() {
@@ -213,10 +214,10 @@ impl Physical {
         self.occupy(frame.0, state.order(), owner);
     }
 
-    /// Writes the owner of each frame of a run into its own word. What was in the list of the page cache is no longer.
+    /// Writes the owner of each frame of a run into its own word, and takes the run off the page cache's list.
     fn write_owners(&mut self, run: u32, order: u8) {
         let word = self.frames.word(run, order);
-        if owner::kind(word) == Kind::Cache {
+        if owner::kind(word) == OwnerKind::Cache {
             self.cache.remove(&mut self.frames, run, order);
             self.frames.words[run as usize..(run + (1 << order)) as usize].fill(cache::UNLISTED);
             return;
@@ -226,7 +227,7 @@ impl Physical {
         }
     }
 
-    /// Splits an allocation, by its first frame, into single frames that are freed one by one. True: so it is now.
+    /// Splits an allocation, by its first frame, into single frames that are freed separately. True: it was split.
     pub fn split(&mut self, block: Frame) -> bool {
         let state = self.frames.state(block.0);
         if !state.is_used() {
@@ -246,15 +247,15 @@ impl Physical {
             info.count(Class::of(kind, order), -1);
             info.count(Class::of(kind, 0), 1);
             self.frames.set(frame, State::used(0));
-            if kind == Kind::Cache {
+            if kind == OwnerKind::Cache {
                 self.cache.push(&mut self.frames, frame, 0);
             }
         }
         true
     }
 
-    /// Makes one allocation of the 512 single frames of a block, each of which is allocated: promotion in place. The owners stay. False: some frame
-    /// is free or part of a larger allocation, and nothing was done.
+    /// Joins the 512 single allocated frames of a block into one allocation: promotion in place. The owners stay. False: some frame is free or part
+    /// of a larger allocation, and nothing was changed.
     pub fn join(&mut self, block: Frame) -> bool {
         let (first, end) = (block.0, block.0.saturating_add(REGION_PAGES));
         let single = |frame: u32| self.frames.state(frame) == State::used(0);
@@ -265,12 +266,12 @@ impl Physical {
         let word = self.frames.words[first as usize];
         let follows = |frame: u32| {
             let expected = owner::pack(owner::unpack(word, frame - first));
-            owner::kind(word) != Kind::Cache && self.frames.words[frame as usize] == expected
+            owner::kind(word) != OwnerKind::Cache && self.frames.words[frame as usize] == expected
         };
         let uniform = (first..end).all(follows);
         for frame in first..end {
             let kind = kind_of(self, frame);
-            if kind == Kind::Cache {
+            if kind == OwnerKind::Cache {
                 self.cache.remove(&mut self.frames, frame, 0);
                 self.frames.words[frame as usize] = cache::UNLISTED;
             }
@@ -290,7 +291,7 @@ impl Physical {
         true
     }
 
-    /// Gives back what is on the processor's own lists, so that it can merge.
+    /// Drains the per-CPU lists, so that their pages can merge.
     pub fn drain(&mut self) {
         for zone in &mut self.zones {
             zone.drain(&mut self.frames);
@@ -303,20 +304,20 @@ impl Physical {
         self.zones.iter().map(|zone| zone.pages() * BASE_PAGE_BYTES).sum()
     }
 
-    /// Free memory, in bytes, the processor's own lists included.
+    /// Free memory, in bytes, per-CPU lists included.
     #[must_use]
     pub fn free_bytes(&self) -> u64 {
         let free = |zone: &super::Zone| (zone.free + zone.pcp.pages) * BASE_PAGE_BYTES;
         self.zones.iter().map(free).sum()
     }
 
-    /// Free memory on the processor's own lists, in bytes: part of [`Physical::free_bytes`], of no use for anything larger until it is drained.
+    /// Free memory on per-CPU lists, in bytes: part of [`Physical::free_bytes`], unusable for anything larger until drained.
     #[must_use]
     pub fn listed_bytes(&self) -> u64 {
         self.zones.iter().map(|zone| zone.pcp.pages * BASE_PAGE_BYTES).sum()
     }
 
-    /// What a new program could have without swapping, in bytes: free memory and page cache, less what the kernel keeps (MemAvailable: mm/show_mem.c,
+    /// What a new program could use without swapping, in bytes: free memory and page cache, less the kernel's reserves (MemAvailable: mm/show_mem.c,
     /// `si_mem_available`).
     #[must_use]
     pub fn available_bytes(&self) -> u64 {
@@ -328,7 +329,7 @@ impl Physical {
         (free.saturating_sub(kept) + cache - low.min(cache / 2)) * BASE_PAGE_BYTES
     }
 
-    /// Free blocks that can be had at once as such: those on the processor's own list are left out, until [`Physical::drain`].
+    /// Free blocks available as such at once, without those on per-CPU lists.
     #[must_use]
     pub fn free_blocks(&self) -> u64 {
         self.zones.iter().map(super::Zone::free_blocks).sum()

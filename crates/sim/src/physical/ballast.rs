@@ -1,59 +1,59 @@
-//! Fragmenters: memory taken and given back in part, so that what is free lies in small pieces.
+//! Fragmenters: memory that is allocated and freed in part, so that free memory lies in small runs.
 
 use mega_core::units::{Share, BASE_PAGE_BYTES, HUGE_PAGE_BYTES, REGION_PAGES};
 use rand_core::{RngCore, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-use super::owner::{self, Kind};
+use super::owner::{self, OwnerKind};
 use super::{Ask, DownTo, Physical};
 use crate::unit::{Frame, Owner, BLOCK_ORDER};
 
-/// Which pages of each 2 MB are given back.
+/// Which pages of each 2 MB are freed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pattern {
-    /// This share of them, drawn.
+    /// This share of them, at random.
     Random(Share),
-    /// All but the last of this many, and of the next, and so on. 0 and 1 give nothing back.
+    /// All but the last of this many, repeatedly. 0 and 1 free nothing.
     ///
-    /// The last, and not the first: where the kernel's free scanner finds a block full it looks at every 32nd frame only in the next ones, and so
-    /// would find nothing but the pages that are kept, and give up.
+    /// The last, not the first: where the kernel's free scanner finds a block full, it samples only every 32nd frame in the next ones, and so would
+    /// find nothing but the kept pages, and give up.
     AllButOneOf(u32),
     /// Every other piece of this many bytes, the first kept.
     Holes(u64),
 }
 
-/// Takes memory in pieces of 2 MB, as long as there are blocks, and then in single pages; gives part of each 2 MB back.
+/// Allocates 2 MB pieces as long as there are free blocks, then single pages; frees part of each 2 MB.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fragmenter {
-    /// Takes at most so many bytes. It ends where memory does; watermarks do not stop it.
+    /// Allocates at most so many bytes, until memory is exhausted; watermarks do not stop it.
     pub bytes: u64,
-    /// Goes on with single pages when there are no more blocks.
+    /// Continues with single pages when there are no more blocks.
     pub single_pages: bool,
-    /// What it gives back of each 2 MB.
+    /// What it frees of each 2 MB.
     pub pattern: Pattern,
-    /// Leaves it at so many blocks, drawn, that at least this share of all free memory is of no use for a huge page; the others are given back whole.
+    /// Fragments so many blocks, at random, that at least this share of all free memory lies outside free blocks; the others are freed whole.
     pub until: Share,
-    /// Of the blocks that it gives back in part, this share, drawn, holds pages of the kernel's, which cannot be moved.
+    /// Of the partly freed blocks, this share, at random, holds kernel pages, which are unmovable.
     pub unmovable: Share,
-    /// With the machine's seed, the seed of all that is drawn.
+    /// Together with the machine's seed, the seed of its random choices.
     pub seed: u64,
 }
 
-/// What a fragmenter did.
+/// The result of a fragmenter.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Fragmented {
-    /// Bytes that it took at first.
+    /// Bytes allocated at first.
     pub taken_bytes: u64,
-    /// Bytes that it keeps.
+    /// Bytes kept.
     pub held_bytes: u64,
-    /// Those of them that cannot be moved.
+    /// Of them, unmovable bytes.
     pub unmovable_bytes: u64,
-    /// Pieces of 2 MB that it keeps part of.
+    /// Blocks of which a part is kept.
     pub pieces: u64,
 }
 
 impl Fragmenter {
-    /// Until this share of free memory is of no use for a huge page: a fourth of the pages of each fragmented block is kept, drawn. `unmovable` as in
+    /// Until this share of free memory lies outside free blocks: a fourth of the pages of each fragmented block is kept, at random. `unmovable` as in
     /// [`Fragmenter::unmovable`].
     #[must_use]
     pub fn ballast(until: Share, unmovable: Share, seed: u64) -> Self {
@@ -78,8 +78,8 @@ impl Fragmenter {
         }
     }
 
-    /// LRBHPS's (section 4.2, after Quicksilver's): huge pages until there are none, of each of which a part, drawn, is unmapped. The paper
-    /// does not say how large a part.
+    /// LRBHPS's (section 4.2, after Quicksilver's): huge pages to exhaustion, of each of which a part, at random, is unmapped. The paper does not say
+    /// how large a part.
     #[must_use]
     pub fn lrbhps(part: Share, seed: u64) -> Self {
         Self {
@@ -100,7 +100,7 @@ impl Fragmenter {
     }
 }
 
-/// Draws without bias that matters: at most one in four billion.
+/// Draws with negligible bias: at most one in four billion.
 fn below(rng: &mut Pcg64Mcg, n: u32) -> u32 {
     ((u64::from(rng.next_u32()) * u64::from(n)) >> 32) as u32
 }
@@ -174,7 +174,7 @@ impl Physical {
         let most = bytes / HUGE_PAGE_BYTES;
         let take = |_| {
             self.allocate(BLOCK_ORDER, ask, Owner::Ballast).or_else(|| {
-                // The last ones may be on the processor's list, where the watermark does not see them.
+                // The last ones may be on a per-CPU list, where the watermark does not count them.
                 self.drain();
                 self.allocate(BLOCK_ORDER, ask, Owner::Ballast)
             })
@@ -191,7 +191,7 @@ impl Physical {
             .collect()
     }
 
-    /// Enough of the free memory is of no use for huge pages, once these blocks are given back whole.
+    /// Whether enough of the free memory lies outside free blocks, once these blocks are freed whole.
     fn fragmented_enough(&self, how: &Fragmenter, blocks: u64) -> bool {
         if how.until == Share::FULL {
             return false;
@@ -220,7 +220,7 @@ impl Physical {
         done.pieces += 1;
     }
 
-    /// Fills free memory until only so many bytes are free, blocks first; says how many bytes it took. They belong to [`Owner::Ballast`].
+    /// Allocates until only so many bytes are free, blocks first; returns the bytes allocated. They belong to [`Owner::Ballast`].
     pub fn fill_until(&mut self, free_bytes: u64) -> u64 {
         let ask = Ask::MOVABLE.down_to(DownTo::Nothing);
         let before = self.free_bytes();
@@ -235,7 +235,7 @@ impl Physical {
         before - self.free_bytes()
     }
 
-    /// Frees all that belongs to [`Owner::Ballast`]; says how many bytes. What a fragmenter gave the kernel stays.
+    /// Frees all that belongs to [`Owner::Ballast`]; returns the bytes. A fragmenter's kernel pages stay.
     pub fn release_ballast(&mut self) -> u64 {
         let mut freed = 0;
         let mut frame = 0;
@@ -243,7 +243,7 @@ impl Physical {
             let state = self.frames.state(frame);
             if state.is_used() && !state.is_mixed() {
                 let order = state.order();
-                if owner::kind(self.frames.word(frame, order)) == Kind::Ballast {
+                if owner::kind(self.frames.word(frame, order)) == OwnerKind::Ballast {
                     self.free(Frame(frame), order);
                     freed += BASE_PAGE_BYTES << order;
                 }

@@ -1,4 +1,4 @@
-//! The page cache as memory: a list of its runs from the newest to the oldest, dropped from there. Nobody's accesses are followed.
+//! The page cache: a list of its runs from the newest to the oldest, dropped from the oldest. Accesses do not reorder it.
 
 use mega_core::units::BASE_PAGE_BYTES;
 
@@ -11,7 +11,7 @@ const KIND: u64 = 1 << 60;
 const BITS: u32 = 30;
 const MASK: u64 = (1 << BITS) - 1;
 const NONE: u32 = MASK as u32;
-/// A frame of the page cache that is in no list, being part of a larger allocation.
+/// A page-cache frame in no list, being part of a larger allocation.
 pub(super) const UNLISTED: u64 = KIND | (MASK - 1) << BITS | (MASK - 1);
 
 fn pack(newer: u32, older: u32) -> u64 {
@@ -54,7 +54,7 @@ impl Cache {
         (self.oldest != NONE).then_some(self.oldest)
     }
 
-    /// The run that is the next newer one.
+    /// The next newer run.
     pub fn after(frames: &Frames, run: u32) -> Option<u32> {
         let next = newer(frames.word(run, frames.state(run).order()));
         (next != NONE).then_some(next)
@@ -79,7 +79,7 @@ impl Cache {
         self.pages += 1 << order;
     }
 
-    /// Takes a run out; one that is in no list stays so.
+    /// Takes a run off the list; one that is in no list stays so.
     pub fn remove(&mut self, frames: &mut Frames, run: u32, order: u8) {
         let word = frames.word(run, order);
         if word == UNLISTED {
@@ -89,7 +89,7 @@ impl Cache {
         self.pages -= 1 << order;
     }
 
-    /// Makes two runs, or the ends, neighbours.
+    /// Links two runs, or the ends.
     fn link(&mut self, frames: &mut Frames, newer_one: u32, older_one: u32) {
         if newer_one == NONE {
             self.newest = older_one;
@@ -105,7 +105,7 @@ impl Cache {
         }
     }
 
-    /// Puts the single frame `to` in the place of `from`, which moved there.
+    /// Replaces `from` by the single frame `to`, to which it migrated.
     pub fn replace(&mut self, frames: &mut Frames, from: u32, to: u32) {
         let word = frames.words[from as usize];
         frames.words[to as usize] = word;
@@ -119,13 +119,13 @@ impl Cache {
 }
 
 impl Physical {
-    /// Page cache, in bytes. Parts of larger allocations that were given to the page cache frame by frame are left out.
+    /// Page cache, in bytes. Parts of larger allocations given to the page cache frame by frame are not counted.
     #[must_use]
     pub fn cache_bytes(&self) -> u64 {
         self.cache.pages * BASE_PAGE_BYTES
     }
 
-    /// Drops the oldest page cache until so many bytes are dropped or none is left. Says how many.
+    /// Drops the oldest page cache until so many bytes are dropped or none is left. Returns the bytes dropped.
     pub fn drop_cache(&mut self, bytes: u64) -> u64 {
         let mut dropped = 0;
         while dropped < bytes {

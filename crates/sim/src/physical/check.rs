@@ -1,15 +1,15 @@
-//! The invariants of physical memory, gone through in full: for tests, not for every step.
+//! Checks all invariants of physical memory: for tests, not for every step.
 
 use mega_core::units::REGION_PAGES;
 
 use super::cache::Cache;
 use super::frames::{BlockInfo, Class, State};
-use super::owner::{self, Kind};
+use super::owner::{self, OwnerKind};
 use super::zone::{Zone, ORDERS};
 use super::{cache, MigrateType, Physical};
 use crate::unit::{Frame, BLOCK_ORDER, MAX_ORDER};
 
-/// What each frame was found to be in the lists.
+/// The list in which each frame was found.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Found {
     No,
@@ -18,8 +18,8 @@ enum Found {
 }
 
 impl Physical {
-    /// Each frame has one state; the lists, their lengths, the bits for them and the counts of zones and blocks agree with the states; nothing is in
-    /// two lists; nothing that could merge is apart; watermarks rise; totals agree. The error says what does not hold, and where.
+    /// Each frame has one state; the lists, their lengths and bits, and the counts of zones and blocks agree with the states; nothing is in two
+    /// lists; nothing is left unmerged; watermarks rise; totals agree. The error says what is violated, and where.
     pub fn check(&self) -> Result<(), String> {
         let mut found = vec![Found::No; self.frames.end() as usize];
         for (index, zone) in self.zones.iter().enumerate() {
@@ -112,7 +112,7 @@ impl Physical {
         Ok(())
     }
 
-    /// Notes that these frames are in a list.
+    /// Records that these frames are in a list.
     fn mark(&self, found: &mut [Found], run: u32, order: u8, what: Found, tail: State) -> Result<(), String> {
         for frame in run..run + (1 << order) {
             if found[frame as usize] != Found::No {
@@ -126,7 +126,7 @@ impl Physical {
         Ok(())
     }
 
-    /// Says how many pages are used.
+    /// Returns the number of pages in use.
     fn check_block(&self, index: u32, info: &BlockInfo, found: &[Found]) -> Result<u64, String> {
         let mut counted = BlockInfo {
             free: 0,
@@ -145,7 +145,7 @@ impl Physical {
                 return Err(format!("{frame} is {state:?} in zone {}", info.zone));
             }
             if state == State::ISOLATED {
-                return Err(format!("{frame} was taken aside and forgotten"));
+                return Err(format!("{frame} was isolated and forgotten"));
             }
             let (head, state) = self.frames.head(frame);
             match found[frame as usize] {
@@ -185,7 +185,7 @@ impl Physical {
         let mut next = self.cache.oldest();
         while let Some(run) = next {
             let state = self.frames.state(run);
-            if !state.is_used() || owner::kind(self.frames.word(run, state.order())) != Kind::Cache {
+            if !state.is_used() || owner::kind(self.frames.word(run, state.order())) != OwnerKind::Cache {
                 return Err(format!("{run} in the page cache is {state:?}"));
             }
             if self.frames.word(run, state.order()) == cache::UNLISTED {

@@ -1,8 +1,8 @@
-//! What is kept of each frame: a word and a byte; and of each block: a word, and what its frames are.
+//! The state of each frame: a word and a byte; and of each block: a word, and counts of its frames.
 
 use mega_core::units::REGION_PAGES;
 
-use super::owner::Kind;
+use super::owner::OwnerKind;
 use super::MigrateType;
 use crate::unit::{BLOCK_ORDER, MAX_ORDER};
 
@@ -11,15 +11,15 @@ use crate::unit::{BLOCK_ORDER, MAX_ORDER};
 pub(super) struct State(u8);
 
 impl State {
-    /// A further frame of a free run. The byte is 0, so that memory that was never touched costs nothing.
+    /// A further frame of a free run. The byte is 0, so that untouched memory costs nothing.
     pub const FREE_TAIL: Self = Self(0);
     /// No memory.
     pub const HOLE: Self = Self(1);
     /// A further frame of an allocation.
     pub const TAIL: Self = Self(2);
-    /// Taken aside by compaction.
+    /// Isolated by compaction.
     pub const ISOLATED: Self = Self(3);
-    /// A further frame of a block on the processor's list.
+    /// A further frame of a block on a per-CPU list.
     pub const PCP_TAIL: Self = Self(4);
 
     const FREE: u8 = 0x10;
@@ -32,7 +32,7 @@ impl State {
         Self(Self::FREE | order)
     }
 
-    /// First of a free run on the processor's list.
+    /// First of a free run on a per-CPU list.
     pub const fn pcp(order: u8) -> Self {
         Self(Self::PCP | order)
     }
@@ -65,7 +65,7 @@ impl State {
     }
 }
 
-/// What an allocated frame counts as in its block.
+/// How an allocated frame counts in its block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Class {
     Movable,
@@ -76,17 +76,17 @@ pub(super) enum Class {
 
 impl Class {
     /// Of a frame of an allocation of this order.
-    pub fn of(kind: Kind, order: u8) -> Self {
+    pub fn of(kind: OwnerKind, order: u8) -> Self {
         match kind {
-            Kind::Kernel | Kind::Reserved => Self::Unmovable,
+            OwnerKind::Kernel | OwnerKind::Reserved => Self::Unmovable,
             _ if order >= BLOCK_ORDER => Self::Huge,
-            Kind::Cache => Self::Cache,
-            Kind::Anonymous | Kind::Shared | Kind::Ballast => Self::Movable,
+            OwnerKind::Cache => Self::Cache,
+            OwnerKind::Anonymous | OwnerKind::Shared | OwnerKind::Ballast => Self::Movable,
         }
     }
 }
 
-/// What is known of one block. Frames in none of the counts are on the processor's list, or taken aside.
+/// The state of one block. Frames in none of the counts are on a per-CPU list, or isolated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BlockInfo {
     /// In the buddy allocator.
@@ -100,14 +100,14 @@ pub(super) struct BlockInfo {
     pub huge: u16,
     /// The index of its zone.
     pub zone: u8,
-    /// What pages it is for.
+    /// Its migrate type.
     pub migrate: MigrateType,
-    /// Compaction found nothing in it lately (PB_migrate_skip).
+    /// Compaction recently found nothing in it (PB_migrate_skip).
     pub skip: bool,
 }
 
 impl BlockInfo {
-    /// The zone of a block that is no memory.
+    /// The zone of a block that is not memory.
     pub const NO_ZONE: u8 = u8::MAX;
 
     const HOLE: Self = Self {
@@ -156,7 +156,7 @@ impl Frames {
         Self {
             words: vec![0; n],
             block_words: vec![0; blocks],
-            // Zeroes need not be written: the host gives memory that nobody touched for nothing.
+            // Zeroes need not be written: untouched memory of the host is zero and free of charge.
             states: vec![State::FREE_TAIL.0; blocks * block],
             blocks: vec![BlockInfo::HOLE; blocks],
         }
@@ -167,13 +167,13 @@ impl Frames {
         self.words.len() as u32
     }
 
-    /// Memory that this takes once all of it was touched.
+    /// Bytes of the host's memory that this takes once all of it was touched.
     pub fn host_bytes(&self) -> u64 {
         let words = self.words.len() + self.block_words.len();
         (words * size_of::<u64>() + self.states.len() + self.blocks.len() * size_of::<BlockInfo>()) as u64
     }
 
-    /// Makes these blocks memory of a zone, and what lies before them, as far as it is in no zone, a hole.
+    /// Makes these blocks memory of a zone, and the blocks before them, unless they are in a zone, a hole.
     pub fn put_in_zone(&mut self, start: u32, end: u32, zone: u8) {
         let (first, last) = ((start / REGION_PAGES) as usize, (end / REGION_PAGES) as usize);
         for info in &mut self.blocks[first..last] {
@@ -236,8 +236,8 @@ impl Frames {
         }
     }
 
-    /// Has the host fetch what giving these runs back will need: the words of those between which the runs that they merge with are linked. They
-    /// lie anywhere in memory. Asked for here, they come beside each other; in [`give`](super::zone::Zone::give) one waits for the other.
+    /// Prefetches what freeing these runs will need: the words of the neighbours in the lists of the runs that they merge with. They lie anywhere in
+    /// memory. Requested here, they arrive in parallel; in [`give`](super::zone::Zone::give) one waits for the other.
     pub fn fetch_merges(&self, runs: &[u32], order: u8) {
         if order >= BLOCK_ORDER {
             return;
@@ -281,7 +281,7 @@ impl Frames {
         }
     }
 
-    /// The first frame of the run that this one belongs to, and its state. A frame of no run is its own.
+    /// The first frame of the run that contains this frame, and its state. A frame in no run is its own.
     pub fn head(&self, frame: u32) -> (u32, State) {
         let own = self.state(frame);
         if !matches!(own, State::TAIL | State::FREE_TAIL | State::PCP_TAIL) {

@@ -1,4 +1,4 @@
-//! 1 GB in one piece: 512 free blocks beside each other, aligned, taken at once (as `alloc_contig_pages` takes what is free already).
+//! Contiguous GBs: 512 adjacent free blocks, aligned, allocated at once (as `alloc_contig_pages` takes what is free already).
 
 use mega_core::units::REGION_PAGES;
 
@@ -12,11 +12,11 @@ pub const GIANT_BLOCKS: u32 = 512;
 const GIANT: u32 = GIANT_BLOCKS * REGION_PAGES;
 
 impl Physical {
-    /// The first of 512 blocks that were free, each an allocation of its own with the owner that `owner` gives for its number. Of the preferred zones
-    /// the lowest free GB is taken, and none that would leave the zone less than its low watermark.
+    /// The first of 512 free blocks, each an allocation of its own with the owner that `owner` gives for its number. Takes the lowest free GB of the
+    /// preferred zones, and none that would leave the zone below its low watermark.
     pub fn allocate_giant(&mut self, ask: Ask, owner: impl Fn(u32) -> Owner) -> Option<Frame> {
         let found = self.find_giant(ask).or_else(|| {
-            // What is on the processors' lists keeps a block from being free.
+            // Pages on per-CPU lists keep a block from being free.
             self.drain();
             self.find_giant(ask)
         });
@@ -77,7 +77,7 @@ mod tests {
             memory.owner(Frame(first.0 + 513)),
             Some(Owner::Anonymous(space, Page(513)))
         );
-        // A single page somewhere in each GB, and there is none in one piece.
+        // A single page somewhere in each GB, so that none is contiguous.
         let mut taken = vec![first];
         while let Some(more) = memory.allocate_giant(Ask::MOVABLE, owner) {
             taken.push(more);

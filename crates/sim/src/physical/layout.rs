@@ -1,6 +1,6 @@
-//! How much memory a machine has, in which nodes and zones, and the watermarks that Linux computes from that.
+//! The size of a machine's memory, its nodes and zones, and the watermarks that Linux computes from them.
 
-use mega_core::block::ZoneKind;
+use mega_core::compaction::block::ZoneKind;
 use mega_core::units::{BASE_PAGE_BYTES, REGION_PAGES};
 
 use super::MigrateType;
@@ -14,7 +14,7 @@ const GRAIN: u32 = 1 << crate::unit::MAX_ORDER;
 const LEAST: u32 = 4 * GRAIN;
 /// The most nodes.
 const MOST_NODES: u8 = 32;
-/// Of the zones above, this part is kept free in a lower one from those who could use the higher (vm.lowmem_reserve_ratio's default for DMA32).
+/// Divisor: the part of the zones above that a lower zone reserves against allocations that could use the higher one (vm.lowmem_reserve_ratio's default for DMA32).
 pub(super) const LOWMEM_RESERVE_RATIO: u64 = 256;
 /// Parts of 10,000 of a zone between its watermarks (vm.watermark_scale_factor's default).
 const WATERMARK_SCALE_FACTOR: u64 = 10;
@@ -26,24 +26,24 @@ pub struct Layout {
     pub bytes: u64,
     /// NUMA nodes; they share the memory evenly, by rising address.
     pub nodes: u8,
-    /// Bytes just below 4 GB that are no memory but devices; the memory that would be there lies higher. 1 GB on many PCs.
+    /// Bytes just below 4 GB that are device memory; the memory displaced lies higher. 1 GB on many PCs.
     pub hole_bytes: u64,
-    /// Processors: they set how much the processor's own lists hold. There is one set of lists, whatever this says.
+    /// Processors: they determine the size of the per-CPU lists. There is one set of lists in any case.
     pub cpus: u16,
-    /// khugepaged runs, and so the kernel keeps more memory free (mm/khugepaged.c, `set_recommended_min_free_kbytes`).
+    /// Whether khugepaged runs, so that the kernel keeps more memory free (mm/khugepaged.c, `set_recommended_min_free_kbytes`).
     pub khugepaged: bool,
 }
 
-/// Why there can be no such memory.
+/// Why a layout is impossible.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
     /// Too little.
     #[error("{0} bytes of memory in {1} nodes: at least 16 MB in each")]
     Small(u64, u8),
     /// Too much: frame numbers have 28 bits.
-    #[error("{0} bytes of memory end above 1 TB, which is the most")]
+    #[error("{0} bytes of memory end above the maximum of 1 TB")]
     Large(u64),
-    /// None, or too many.
+    /// No node, or too many.
     #[error("{0} nodes: 1 to 32")]
     Nodes(u8),
     /// The hole leaves nothing.
@@ -63,9 +63,9 @@ pub(super) struct Span {
 /// Free pages of a zone at which something happens.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Watermarks {
-    /// Ordinary allocations go no lower.
+    /// The limit of ordinary allocations.
     pub min: u64,
-    /// Below it, kswapd is woken.
+    /// kswapd is woken below it.
     pub low: u64,
     /// kswapd stops here.
     pub high: u64,
@@ -90,7 +90,7 @@ impl Layout {
         Self { nodes, ..self }
     }
 
-    /// The same with the gigabyte below 4 GB left out, as on PCs.
+    /// The same with the GB below 4 GB left out, as on PCs.
     #[must_use]
     pub fn with_pc_hole(self) -> Self {
         Self {
@@ -99,7 +99,7 @@ impl Layout {
         }
     }
 
-    /// Says what [`Layout::fitted`] would change by more than rounding.
+    /// Fails with what [`Layout::fitted`] would change by more than rounding.
     pub fn check(&self) -> Result<(), LayoutError> {
         if self.nodes == 0 || self.nodes > MOST_NODES {
             return Err(LayoutError::Nodes(self.nodes));
@@ -119,7 +119,7 @@ impl Layout {
         Ok(())
     }
 
-    /// The nearest layout that can be: 1 to 32 nodes of at least 16 MB, at most 1 TB in all, sizes in whole blocks of 4 MB.
+    /// The nearest possible layout: 1 to 32 nodes of at least 16 MB, at most 1 TB in all, sizes in whole blocks of 4 MB.
     #[must_use]
     pub fn fitted(&self) -> Self {
         let grain = u64::from(GRAIN) * BASE_PAGE_BYTES;

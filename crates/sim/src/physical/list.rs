@@ -1,16 +1,16 @@
-//! Doubly linked lists of runs of frames. The links are the runs' own words, so a list takes no memory but its two ends.
+//! Doubly linked lists of runs of frames. The links are the runs' own words, so a list takes no memory except its two ends.
 
 use super::frames::Frames;
 
 /// No frame.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// A list of runs of one order. Nothing is in two lists: a run has one word.
+/// A list of runs of one order. A run is in one list at most: it has one word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct List {
     head: u32,
     tail: u32,
-    /// Runs in it.
+    /// Number of runs.
     pub len: u32,
     order: u8,
 }
@@ -88,7 +88,7 @@ impl List {
         self.len += 1;
     }
 
-    /// Takes a run out that is in this list.
+    /// Takes a run off this list.
     pub fn remove(&mut self, frames: &mut Frames, frame: u32) {
         let (words, shift) = frames.links(self.order);
         let at = |f: u32| (f >> shift) as usize;

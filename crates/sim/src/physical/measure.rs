@@ -1,6 +1,6 @@
-//! How fragmented free memory is, and blocks and zones in core's terms, for its planners.
+//! Fragmentation of free memory, and blocks and zones in core's terms, for its planners.
 
-use mega_core::block::{Block, Hpfn, PageKind, Zone as CoreZone, ZoneKind};
+use mega_core::compaction::block::{Block, Hpfn, PageKind, Zone as CoreZone, ZoneKind};
 use mega_core::units::{BasePages, Blocks, Share, REGION_PAGES};
 
 use super::frames::BlockInfo;
@@ -13,24 +13,24 @@ use crate::unit::{BLOCK_ORDER, MAX_ORDER};
 pub struct ZoneFree {
     /// NUMA node.
     pub node: u8,
-    /// What it is for.
+    /// Its kind.
     pub kind: ZoneKind,
     /// All its pages.
     pub pages: u64,
-    /// Free pages, without those on the processor's own lists.
+    /// Free pages, without those on per-CPU lists.
     pub free_pages: u64,
-    /// Free pages on the processor's own lists.
+    /// Free pages on per-CPU lists.
     pub listed_pages: u64,
     /// Free runs by order, by migrate type in the order of [`MigrateType::ALL`].
     pub runs: [[u64; MigrateType::COUNT]; ORDERS],
     /// Its watermarks, in pages.
     pub watermarks: Watermarks,
-    /// Pages kept from those who could use a higher zone of the node.
+    /// Pages reserved against allocations that could use a higher zone of the node.
     pub reserve_pages: u64,
 }
 
 impl Zone {
-    /// Pages in runs of this order and above: what can be had in pieces of this order.
+    /// Pages in runs of this order and above: what is available for allocations of this order.
     fn usable(&self, order: u8) -> u64 {
         (order..=MAX_ORDER).map(|o| self.runs(o) << o).sum()
     }
@@ -47,7 +47,7 @@ impl Zone {
         1000 - ((1000 + self.free * 1000 / (1 << order)) / runs) as i64
     }
 
-    /// Percent of the free memory that is of no use for a huge page (mm/vmstat.c, `extfrag_for_order`); none free: 0.
+    /// Percentage of the free memory that is useless for a huge page (mm/vmstat.c, `extfrag_for_order`); none free: 0.
     pub fn score(&self) -> u64 {
         let unusable = self.free - self.usable(BLOCK_ORDER);
         (unusable * 100).checked_div(self.free).unwrap_or(0)
@@ -62,7 +62,7 @@ impl Zone {
 }
 
 impl Physical {
-    /// Share of the free memory that is in runs too small for an allocation of this order; the processor's own lists are left out. None free: 0.
+    /// Share of the free memory in runs too small for an allocation of this order, without per-CPU lists. None free: 0.
     #[must_use]
     pub fn unusable(&self, order: u8) -> Share {
         let order = order.min(MAX_ORDER);
@@ -71,15 +71,15 @@ impl Physical {
         Share::of(free - usable, free)
     }
 
-    /// Linux's fragmentation index of a zone, by its index in [`Physical::zones`], for an allocation of this order, in thousandths: -1000 where one
-    /// would succeed; else towards 0 it would fail for lack of memory, towards 1000 for fragmentation. None: there is no such zone.
+    /// Linux's fragmentation index of a zone, by its index in [`Physical::zones`], for an allocation of this order, in thousandths: -1000 where it would
+    /// succeed; otherwise towards 0 it would fail for lack of memory, towards 1000 for fragmentation. None: there is no such zone.
     #[must_use]
     pub fn fragmentation_index(&self, zone: usize, order: u8) -> Option<i64> {
         let order = order.min(MAX_ORDER);
         self.zones.get(zone).map(|zone| zone.fragmentation_index(order))
     }
 
-    /// Linux's fragmentation score of a node, 0 to 100: each zone's percentage of free memory that is of no use for a huge page, weighed by the zone's
+    /// Linux's fragmentation score of a node, 0 to 100: each zone's percentage of free memory that is useless for a huge page, weighted by the zone's
     /// size (mm/compaction.c, `fragmentation_score_node`).
     #[must_use]
     pub fn fragmentation_score(&self, node: u8) -> u64 {
@@ -119,8 +119,8 @@ impl Physical {
         self.zones.iter().map(of).collect()
     }
 
-    /// Every block up to the end of memory, as core's planners see it; their zones are indices into [`Physical::zones`]. Mapped is what belongs to
-    /// processes, a fragmenter included; nothing is said of accesses and age. Takes a few nanoseconds per block.
+    /// Every block up to the end of memory, as core's planners see it; their zones are indices into [`Physical::zones`]. Mapped pages are those of
+    /// processes and fragmenters; accesses and age are left unknown. Takes a few nanoseconds per block.
     #[must_use]
     pub fn blocks(&self) -> Vec<Block> {
         (0u32..)
@@ -136,7 +136,7 @@ impl Physical {
         Some(summary(block, info))
     }
 
-    /// What pages a block is for. None: it is no memory.
+    /// The migrate type of a block. None: it is no memory.
     #[must_use]
     pub fn migrate_type(&self, block: Hpfn) -> Option<MigrateType> {
         let info = self.frames.blocks.get(block.0 as usize)?;

@@ -6,21 +6,22 @@
 //! | file | subject |
 //! | --- | --- |
 //! | `layout` | how much memory, in which nodes and zones; watermarks |
-//! | `frames` | the word and the byte that each frame takes; what a block holds |
+//! | `frames` | the word and the byte of each frame; what a block holds |
 //! | `list` | lists whose links are the frames' own words |
 //! | `owner` | an owner in 64 bits |
 //! | `zone` | a zone and its buddy allocator, with fallback between migrate types |
-//! | `pcp` | the processor's own lists |
+//! | `pcp`, `fast_path` | the per-CPU lists; allocating and freeing through them |
+//! | `positions` | what a zone remembers between compactions |
 //! | `allocate` | allocating, freeing, splitting, joining, owners |
-//! | `giant` | 1 GB in one piece |
+//! | `giant` | contiguous GBs |
 //! | `cache` | the page cache: the oldest is dropped first |
-//! | `compact` | compaction: two scanners, deferral, chosen blocks |
+//! | `compact` | compaction: two scanners, deferral, evacuation of selected blocks |
 //! | `measure` | fragmentation, and blocks and zones in core's terms |
 //! | `ballast` | fragmenters |
 //! | `check` | the invariants |
 //!
-//! A frame takes 9 bytes: a word (its owner, or its links while it is free) and a byte (what it is). Words of frames in blocks that are free or
-//! allocated as a whole are never touched, so they take no memory of the host's: the block has a word of its own.
+//! A frame takes 9 bytes: a word (its owner, or its links while it is free) and a byte (its state). Words of frames in blocks that are free or
+//! allocated as a whole are never touched, so the host need not back them: the block has a word of its own.
 
 use crate::unit::Frame;
 
@@ -29,6 +30,7 @@ mod ballast;
 mod cache;
 mod check;
 mod compact;
+mod fast_path;
 mod frames;
 mod giant;
 mod layout;
@@ -36,6 +38,7 @@ mod list;
 mod measure;
 mod owner;
 mod pcp;
+mod positions;
 #[cfg(test)]
 mod tests;
 mod zone;
@@ -52,7 +55,7 @@ use compact::Scratch;
 use frames::Frames;
 use zone::Zone;
 
-/// What a page is grouped by, so that those that cannot be moved share blocks (enum migratetype, without CMA and the atomic reserve).
+/// Pages are grouped by migrate type, so that unmovable ones share blocks (enum migratetype, without CMA and the atomic reserve).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum MigrateType {
@@ -60,7 +63,7 @@ pub enum MigrateType {
     Unmovable,
     /// Programs' memory and page cache.
     Movable,
-    /// The kernel's own that it can give back: caches of file names and the like.
+    /// The kernel's own that it can reclaim: caches of file names and the like.
     Reclaimable,
 }
 
@@ -70,7 +73,7 @@ impl MigrateType {
     /// Every one.
     pub const ALL: [Self; Self::COUNT] = [Self::Unmovable, Self::Movable, Self::Reclaimable];
 
-    /// Whose free memory is taken when there is none of its own, in this order (mm/page_alloc.c, `fallbacks`).
+    /// The types to fall back on, in this order, when it has no free memory of its own (mm/page_alloc.c, `fallbacks`).
     pub(crate) fn fallbacks(self) -> [Self; 2] {
         match self {
             Self::Unmovable => [Self::Reclaimable, Self::Movable],
@@ -80,30 +83,30 @@ impl MigrateType {
     }
 }
 
-/// What happened since the beginning, by the kernel's names in /proc/vmstat where it has one.
+/// Event counters, by the kernel's names in /proc/vmstat where it has one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Pages that migrate scanners looked at.
+    /// Pages scanned by migrate scanners.
     pub compact_migrate_scanned: u64,
-    /// Pages that free scanners looked at.
+    /// Pages scanned by free scanners.
     pub compact_free_scanned: u64,
-    /// Pages taken aside by either scanner.
+    /// Pages isolated by either scanner.
     pub compact_isolated: u64,
-    /// Direct compactions begun.
+    /// Direct compactions started.
     pub compact_stall: u64,
-    /// Those of them that made no block of the order asked for.
+    /// Those that made no block of the order asked for.
     pub compact_fail: u64,
-    /// Those of them that did.
+    /// Those that made one.
     pub compact_success: u64,
     /// Runs of kcompactd.
     pub compact_daemon_wake: u64,
-    /// Pages moved.
+    /// Pages migrated.
     pub pgmigrate_success: u64,
-    /// Pages that could not be moved.
+    /// Pages that could not be migrated.
     pub pgmigrate_fail: u64,
-    /// Whole blocks taken over from another migrate type.
+    /// Whole blocks claimed from another migrate type.
     pub blocks_claimed: u64,
-    /// Allocations out of another migrate type's block that stays the other's.
+    /// Allocations stolen from a block that keeps another migrate type.
     pub pages_stolen: u64,
 }
 
@@ -122,7 +125,7 @@ pub struct Physical {
 }
 
 impl Physical {
-    /// Memory that is all free. What `layout` asks for beyond what can be is cut: see [`Layout::fitted`]. The seed is that of fragmenters.
+    /// Memory, all free. An impossible `layout` is cut: see [`Layout::fitted`]. The seed is that of fragmenters.
     #[must_use]
     pub fn new(layout: &Layout, seed: u64) -> Self {
         let layout = layout.fitted();
@@ -159,13 +162,13 @@ impl Physical {
         }
     }
 
-    /// How the memory is laid out, after cutting.
+    /// The layout, after cutting.
     #[must_use]
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// What happened so far.
+    /// The event counters.
     #[must_use]
     pub fn counters(&self) -> Counters {
         let sum = |of: fn(&zone::Fallbacks) -> u64| self.zones.iter().map(|zone| of(&zone.fallbacks)).sum();
@@ -176,7 +179,7 @@ impl Physical {
         }
     }
 
-    /// Memory of the host's that this takes at most, in bytes: what was never touched is not taken. About 9 bytes per frame.
+    /// Upper bound on the host's memory that this takes, in bytes; untouched memory is not taken. About 9 bytes per frame.
     #[must_use]
     pub fn host_bytes(&self) -> u64 {
         self.frames.host_bytes()
@@ -188,13 +191,13 @@ impl Physical {
         Frame(self.frames.end())
     }
 
-    /// The zones that an allocation for this node tries, by preference. A node that there is not counts as the first.
+    /// The zones that an allocation for this node tries, by preference. An unknown node counts as the first.
     fn zonelist(&self, node: u8) -> &[u8] {
         let node = if node < self.layout.nodes { node } else { 0 };
         self.zonelists.get(usize::from(node)).map_or(&[], |list| list)
     }
 
-    /// The index of the zone that a frame lies in.
+    /// The index of the zone that contains a frame.
     fn zone_of(&self, frame: u32) -> usize {
         usize::from(self.frames.block_of(frame).zone)
     }

@@ -12,7 +12,7 @@ const NUMBER: u64 = (1 << SPACE_SHIFT) - 1;
 
 /// The kind of an owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum OwnerKind {
     Kernel,
     Cache,
     Reserved,
@@ -21,14 +21,14 @@ pub(super) enum Kind {
     Ballast,
 }
 
-impl Kind {
+impl OwnerKind {
     /// It can be moved, and with it the frame.
     pub fn moves(self) -> bool {
         !matches!(self, Self::Kernel | Self::Reserved)
     }
 }
 
-impl From<Owner> for Kind {
+impl From<Owner> for OwnerKind {
     fn from(owner: Owner) -> Self {
         match owner {
             Owner::Kernel => Self::Kernel,
@@ -58,14 +58,14 @@ pub(super) fn pack(owner: Owner) -> u64 {
 }
 
 /// The kind in a word.
-pub(super) fn kind(word: u64) -> Kind {
+pub(super) fn kind(word: u64) -> OwnerKind {
     match word >> KIND_SHIFT {
-        1 => Kind::Cache,
-        2 => Kind::Reserved,
-        3 => Kind::Anonymous,
-        4 => Kind::Shared,
-        5 => Kind::Ballast,
-        _ => Kind::Kernel,
+        1 => OwnerKind::Cache,
+        2 => OwnerKind::Reserved,
+        3 => OwnerKind::Anonymous,
+        4 => OwnerKind::Shared,
+        5 => OwnerKind::Ballast,
+        _ => OwnerKind::Kernel,
     }
 }
 
@@ -74,12 +74,12 @@ pub(super) fn unpack(word: u64, nth: u32) -> Owner {
     let number = word & NUMBER;
     let space = || NonZeroU16::new((word >> SPACE_SHIFT) as u16).map(SpaceId);
     match kind(word) {
-        Kind::Cache => Owner::Cache,
-        Kind::Shared => Owner::Shared(number as u32),
-        Kind::Ballast => Owner::Ballast,
-        Kind::Reserved => space().map_or(Owner::Kernel, |space| Owner::Reserved(space, Region(number))),
-        Kind::Anonymous => space().map_or(Owner::Kernel, |s| Owner::Anonymous(s, Page(number + u64::from(nth)))),
-        Kind::Kernel => Owner::Kernel,
+        OwnerKind::Cache => Owner::Cache,
+        OwnerKind::Shared => Owner::Shared(number as u32),
+        OwnerKind::Ballast => Owner::Ballast,
+        OwnerKind::Reserved => space().map_or(Owner::Kernel, |space| Owner::Reserved(space, Region(number))),
+        OwnerKind::Anonymous => space().map_or(Owner::Kernel, |s| Owner::Anonymous(s, Page(number + u64::from(nth)))),
+        OwnerKind::Kernel => Owner::Kernel,
     }
 }
 
@@ -105,7 +105,7 @@ mod tests {
         #[test]
         fn an_owner_comes_back_out_of_its_word(owner in owners(), nth in 0u32..512) {
             prop_assert_eq!(unpack(pack(owner), 0), owner);
-            prop_assert_eq!(kind(pack(owner)), Kind::from(owner));
+            prop_assert_eq!(kind(pack(owner)), OwnerKind::from(owner));
             if let Owner::Anonymous(space, page) = owner {
                 let expected = Owner::Anonymous(space, Page(page.0 + u64::from(nth)));
                 prop_assert_eq!(unpack(pack(owner), nth), expected);

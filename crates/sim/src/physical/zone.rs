@@ -1,21 +1,21 @@
 //! A zone and its buddy allocator, with the fallback between migrate types that keeps unmovable pages together.
 //!
 //! The rules are those of mm/page_alloc.c since Linux 6.14 (`__rmqueue`, `__rmqueue_claim`, `__rmqueue_steal`, `__free_one_page`): a free run is always
-//! on the list of its block's type; who finds nothing on his own list claims a whole block of another type, from the largest run down, if at least
-//! half of the block suits him; only then takes he the smallest run that fits out of a block that stays another type's.
+//! on the list of its block's type. An allocation that finds nothing on its own type's lists claims a whole block of another type, from the largest
+//! run down, if at least half of the block suits it; only then does it take the smallest run that fits out of a block that keeps another type.
 
-use mega_core::block::ZoneKind;
+use mega_core::compaction::block::ZoneKind;
 use mega_core::units::REGION_PAGES;
 
-use super::compact::Positions;
 use super::frames::{Frames, State};
 use super::layout::{Span, Watermarks};
 use super::list::List;
 use super::pcp::Pcp;
+use super::positions::Positions;
 use super::MigrateType;
 use crate::unit::{BLOCK_ORDER, MAX_ORDER};
 
-/// Orders that there are: 0 to 10.
+/// Number of orders: 0 to 10.
 pub(super) const ORDERS: usize = MAX_ORDER as usize + 1;
 
 /// How an allocation fell back, for the counters.
@@ -39,7 +39,7 @@ pub(super) struct Zone {
     /// By migrate type: a bit for each order whose list is not empty.
     pub nonempty: [u16; MigrateType::COUNT],
     pub marks: Watermarks,
-    /// Pages kept from those who could use a higher zone of the node.
+    /// Pages reserved against allocations that could use a higher zone of the node.
     pub reserve: u64,
     pub pcp: Pcp,
     pub positions: Positions,
@@ -80,14 +80,14 @@ impl Zone {
         }
     }
 
-    /// An allocation of this order may be tried (mm/page_alloc.c, `__zone_watermark_ok`). `kept`: the pages reserved from it.
+    /// Whether an allocation of this order may be tried (mm/page_alloc.c, `__zone_watermark_ok`). `kept`: the pages reserved against it.
     pub fn watermark_ok(&self, order: u8, mark: u64, kept: u64) -> bool {
         // One less than the run: the kernel compares so.
         let left = (self.free + 1).saturating_sub(1 << order);
         left > mark + kept && (order == 0 || self.has_free(order))
     }
 
-    /// Some run of this order or more is free.
+    /// Whether a run of this order or more is free.
     pub fn has_free(&self, order: u8) -> bool {
         self.nonempty.iter().any(|mask| mask >> order != 0)
     }
@@ -113,7 +113,7 @@ impl Zone {
         self.free += 1 << order;
     }
 
-    /// Takes a run off its list. It is nobody's then: the caller marks it.
+    /// Takes a run off its list. It is then unowned: the caller marks it.
     pub fn remove(&mut self, frames: &mut Frames, frame: u32, order: u8, migrate: MigrateType) {
         let list = &mut self.area[usize::from(order)][migrate as usize];
         list.remove(frames, frame);
@@ -155,7 +155,7 @@ impl Zone {
         Some(run)
     }
 
-    /// Takes a run of order `from` off its list, puts what is more than order `order` back.
+    /// Takes a run of order `from` off its list, and puts what exceeds order `order` back.
     fn cut(&mut self, frames: &mut Frames, run: u32, from: u8, order: u8, migrate: MigrateType) {
         self.remove(frames, run, from, migrate);
         frames.set(run, State::FREE_TAIL);
@@ -170,7 +170,7 @@ impl Zone {
         migrate.fallbacks().into_iter().find(has)
     }
 
-    /// It makes sense to claim the whole block that a run of this order lies in (`should_try_claim_block`).
+    /// Whether claiming the whole block of a run of this order makes sense (`should_try_claim_block`).
     pub fn claimable(order: u8, migrate: MigrateType) -> bool {
         order >= BLOCK_ORDER / 2 || migrate != MigrateType::Movable
     }
@@ -186,7 +186,7 @@ impl Zone {
             };
             let run = self.area[usize::from(from)][other as usize].first()?;
             if from >= BLOCK_ORDER {
-                // Put on the new type's list and cut there, which comes to the same.
+                // Put on the new type's list and cut there, which is equivalent.
                 self.remove(frames, run, from, other);
                 set_type(frames, run, from, migrate);
                 self.add(frames, run, from, migrate, false);
@@ -202,13 +202,13 @@ impl Zone {
         None
     }
 
-    /// Makes the block of this run the other type's, if half of it suits him (`try_to_claim_block`).
+    /// Claims the block of this run for another type, if half of it suits (`try_to_claim_block`).
     fn claim_block(&mut self, frames: &mut Frames, run: u32, old: MigrateType, new: MigrateType) -> bool {
         let info = *frames.block_of(run);
         let alike = if new == MigrateType::Movable {
             info.movable
         } else if old == MigrateType::Movable {
-            // Whatever is not movable may be either of the other types: nobody knows which.
+            // What is not movable may be of either other type: unknown.
             (REGION_PAGES as u16).saturating_sub(info.free + info.movable)
         } else {
             0
@@ -250,7 +250,7 @@ impl Zone {
         Some(run)
     }
 
-    /// Gives a run back, merging it with its buddies. To the front of its list, or to the back if it is likely to be merged soon
+    /// Frees a run, merging it with its buddies. To the front of its list, or to the back if it is likely to be merged soon
     /// (`__free_one_page`, `buddy_merge_likely`).
     pub fn give(&mut self, frames: &mut Frames, frame: u32, order: u8) {
         frames.count_free(frame, order, true);
@@ -277,7 +277,7 @@ impl Zone {
         self.add(frames, run, order, migrate, soon);
     }
 
-    /// Takes a given free run aside, if that leaves more than the low end of memory (`__isolate_free_page`).
+    /// Isolates a given free run, if that leaves more than the min watermark (`__isolate_free_page`).
     pub fn isolate(&mut self, frames: &mut Frames, run: u32, order: u8) -> bool {
         if !self.watermark_ok(0, self.marks.min + (1 << order), 0) {
             return false;
@@ -299,7 +299,7 @@ impl Zone {
     }
 }
 
-/// Makes the blocks of a run of a block or more this type's.
+/// Sets the type of the blocks of a run of a block or more.
 fn set_type(frames: &mut Frames, run: u32, order: u8, migrate: MigrateType) {
     for i in 0..1u32 << (order - BLOCK_ORDER) {
         frames.block_of_mut(run + i * REGION_PAGES).migrate = migrate;

@@ -1,11 +1,11 @@
-//! Quantities as people write them in a configuration: `"16G"`, `"5s"`, `"90%"`.
+//! Quantities as written in a configuration: `"16G"`, `"5s"`, `"90%"`.
 
 use std::time::Duration;
 
 use mega_core::units::{parse_duration, Bytes, Share};
 use serde::{Deserialize, Deserializer, Serializer};
 
-/// A quantity with a text that reads back unchanged.
+/// A quantity whose text reads back unchanged.
 pub trait Text: Sized {
     /// Writes it.
     fn show(&self) -> String;
@@ -62,7 +62,7 @@ pub fn deserialize<'de, T: Text, D: Deserializer<'de>>(from: D) -> Result<T, D::
     T::read(&text).map_err(serde::de::Error::custom)
 }
 
-/// The same for what may be left out.
+/// The same for an optional quantity.
 pub mod optional {
     use super::{Deserialize, Deserializer, Serializer, Text};
 

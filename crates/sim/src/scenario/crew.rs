@@ -1,4 +1,4 @@
-//! The programs of a run, taking turns on one clock, and what is noted of them at every sample.
+//! The programs of a run, taking turns on one clock, and their samples.
 
 use crate::host::Drive;
 use crate::machine::Machine;
@@ -8,21 +8,21 @@ use mega_core::units::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, REGION_PAGES};
 
 use super::outcome::{ProgramOutcome, Sample};
 
-/// How far one program may run ahead of another, in ns: they have processors of their own, and share physical memory. About the time of as many faults
-/// as a processor takes pages at once from the buddy allocator (31, mm/page_alloc.c, `zone_batchsize`): so finely do their pages lie between each other.
+/// How far one program may run ahead of another, in ns: each has a processor of its own, and they share physical memory. About the time of as many
+/// faults as a processor takes pages at once from the buddy allocator (31, mm/page_alloc.c, `zone_batchsize`): their pages interleave this finely.
 const TURN_NS: u64 = 30_000;
-/// Samples that are kept; of more, every other one is, and the time between two doubles.
+/// Maximum number of samples; beyond it every other one is dropped, and the time between two doubles.
 const MOST_SAMPLES: usize = 1024;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum State {
-    /// Not begun.
+    /// Not started.
     Waits,
-    /// At work.
+    /// Running.
     Runs,
     /// Sleeps until then, in ns.
     Sleeps(u64),
-    /// Over: why, if it did not come to its end.
+    /// Ended: with an error, if it did not complete.
     Over(Option<String>),
 }
 
@@ -31,7 +31,7 @@ pub struct Member {
     name: String,
     program: Box<dyn Program<Machine>>,
     starts_ns: u64,
-    /// It begins so long after this one is over.
+    /// It starts so long after this one has ended.
     after: Option<usize>,
     exits: bool,
     node: u8,
@@ -42,7 +42,7 @@ pub struct Member {
 }
 
 impl Member {
-    /// A program that begins then. `exits`: its memory goes when it is over; else it stays to the end of the run.
+    /// A program that starts then. `exits`: its memory is freed when it ends; otherwise it stays to the end of the run.
     pub fn new(name: String, program: Box<dyn Program<Machine>>, starts_ns: u64, exits: bool) -> Self {
         Self {
             name,
@@ -64,7 +64,7 @@ impl Member {
         Self { node, ..self }
     }
 
-    /// The same, but it begins so long after that member is over.
+    /// The same, but it starts so long after that member has ended.
     #[must_use]
     pub fn after(self, other: Option<usize>) -> Self {
         Self { after: other, ..self }
@@ -81,7 +81,7 @@ impl Member {
         }
     }
 
-    /// Runs until then, or until it sleeps or is over.
+    /// Runs until then, or until it sleeps or ends.
     fn turn(&mut self, machine: &mut Machine, until_ns: u64) {
         if self.state == State::Waits {
             machine.pass_until(self.starts_ns);
@@ -104,7 +104,7 @@ impl Member {
         }
         match self.program.step(machine, until_ns) {
             Ok(Progress::Ran) => {}
-            // To sleep until now is to go on.
+            // Sleeping until now means going on.
             Ok(Progress::Sleeps(until)) => self.state = State::Sleeps(until.max(machine.clock_ns(id))),
             Ok(Progress::Done) => self.state = State::Over(None),
             Err(error) => self.state = State::Over(Some(error.to_string())),
@@ -121,7 +121,7 @@ impl Member {
         }
     }
 
-    /// What it has now.
+    /// Its memory now.
     fn note(&mut self, machine: &Machine) {
         let Some(space) = self.id.and_then(|id| machine.space(id)) else {
             return;
@@ -165,7 +165,7 @@ impl Member {
     }
 
     fn outcome(mut self, machine: &Machine) -> ProgramOutcome {
-        // Where its memory is gone, what it had at its end counts.
+        // Once its memory is freed, its state at its end counts.
         if !(self.is_over() && self.exits) {
             self.note(machine);
         }
@@ -195,7 +195,7 @@ pub struct Crew {
 }
 
 impl Crew {
-    /// Programs that are looked at this often.
+    /// Samples the programs this often.
     pub fn new(members: Vec<Member>, every_ns: u64) -> Self {
         Self {
             members,
@@ -205,7 +205,7 @@ impl Crew {
         }
     }
 
-    /// Runs whoever is behind, until all have reached this moment. False: they are all over.
+    /// Runs whichever is behind, until all have reached this moment. False: all have ended.
     fn advance(&mut self, machine: &mut Machine, until_ns: u64) -> bool {
         loop {
             self.release();
@@ -234,7 +234,7 @@ impl Crew {
         }
     }
 
-    /// Lets those begin that waited for one that is over.
+    /// Starts those that waited for one that has ended.
     fn release(&mut self) {
         for i in 0..self.members.len() {
             let Some(other) = self.members[i].after else { continue };
@@ -274,7 +274,7 @@ impl Crew {
         self.samples.push(sample);
     }
 
-    /// What came out: the programs, and the samples with one more at the end.
+    /// The results: the programs, and the samples with a last one at the end.
     pub fn finish(mut self, machine: &Machine) -> (Vec<ProgramOutcome>, Vec<Sample>) {
         let reached = self.members.iter().map(|member| member.end_ns);
         let at_ns = reached.fold(machine.now_ns(), u64::max);

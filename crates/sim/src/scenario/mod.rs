@@ -1,12 +1,12 @@
-//! A run from beginning to end: a machine, a system that manages its memory, the state that memory is in, programs.
+//! A run from beginning to end: a machine, a system that manages its memory, the initial state of memory, programs.
 //!
 //! ```text
 //!   Scenario ── build ─► Machine ── fragmented ─► programs, one clock ─► Outcome
-//!      │                                              ▲
-//!      └── System: fault policy, scan policy, stock ──┘  core's Control on a SimHost
+//!      │                                                 ▲
+//!      └── System: fault policy, scan policy, compaction ─┘  core's Control on a SimHost
 //! ```
 //!
-//! Scenarios are written as JSON; what is left out has a default. The same scenario gives the same [`Outcome`], to the bit.
+//! Scenarios are written as JSON with defaults for everything omitted. The same scenario gives the same [`Outcome`], bit by bit.
 
 mod as_text;
 mod crew;
@@ -38,7 +38,7 @@ use crew::{Crew, Member};
 /// Why a scenario cannot be run.
 #[derive(Debug, thiserror::Error)]
 pub enum ScenarioError {
-    /// The text is no scenario: line, column, field.
+    /// The text is not a scenario: line, column, field.
     #[error("scenario: {0}")]
     Json(String),
     /// The machine.
@@ -54,23 +54,23 @@ pub enum ScenarioError {
         what: &'static str,
         /// What was given.
         name: String,
-        /// What there is.
+        /// The known names.
         known: String,
     },
     /// A program.
     #[error("scenario: program {nth} ({name}): {source}")]
     Program {
-        /// Its place, from 1.
+        /// Its place in the list, from 1.
         nth: usize,
         /// Its name.
         name: String,
         /// What is wrong.
         source: ProgramError,
     },
-    /// Nothing to run.
+    /// No program is given.
     #[error("scenario: no programs")]
     Empty,
-    /// A field that makes no sense.
+    /// A field with an invalid value.
     #[error("scenario: {field}: {why}")]
     Field {
         /// Which.
@@ -82,14 +82,14 @@ pub enum ScenarioError {
 
 /// The least time between scans or samples.
 const LEAST_TIME: Duration = Duration::from_millis(1);
-/// The most room for swapping.
+/// The maximum swap space.
 const MOST_SWAP: u64 = 1 << 40;
-/// The most programs.
+/// The maximum number of programs.
 const MOST_PROGRAMS: usize = 1024;
-/// A program may want so many times what the machine has: enough to run out of memory.
+/// A program may use so many times the machine's memory: enough to run out of memory.
 const MOST_TIMES: u64 = 2;
 
-/// What a machine costs: a name, or values.
+/// A machine's costs: a name, or values.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged, try_from = "serde_json::Value")]
 pub enum CostsOf {
@@ -121,22 +121,22 @@ pub struct MachineSpec {
     pub memory: Bytes,
     /// NUMA nodes.
     pub nodes: u8,
-    /// Processors: they set how much the kernel keeps on the processors' own lists.
+    /// Processors: they determine the size of the per-CPU free lists.
     pub cpus: u16,
-    /// The gigabyte below 4 GB is devices, as on PCs.
+    /// The GB below 4 GB is device memory, as on PCs.
     pub pc_hole: bool,
     /// What things cost.
     pub costs: CostsOf,
-    /// The TLB by name; none: translating costs nothing.
+    /// The TLB by name; none: translation is free.
     pub tlb: Option<String>,
-    /// Room for swapping.
+    /// Swap space.
     #[serde(with = "as_text")]
     pub swap: Bytes,
     /// A split frees zero-filled base pages (Linux 6.12 and later).
     pub split_frees: bool,
     /// `vm.compaction_proactiveness`; 0: kcompactd only when woken (before Linux 5.9).
     pub proactiveness: u8,
-    /// Large mappings begin at a region's start (Linux 6.7 and later).
+    /// Large mappings are aligned to 2 MB (Linux 6.7 and later).
     pub align_mappings: bool,
 }
 
@@ -159,10 +159,10 @@ impl Default for MachineSpec {
 }
 
 impl MachineSpec {
-    /// The machine's parts.
+    /// The machine's configuration.
     ///
     /// # Errors
-    /// What cannot be.
+    /// The invalid part.
     pub fn config(&self, seed: u64) -> Result<Config, ScenarioError> {
         let unknown = |what, name: &str, known: Vec<&str>| ScenarioError::Unknown {
             what,
@@ -198,22 +198,22 @@ impl MachineSpec {
     }
 }
 
-/// The state that memory is in before the programs begin.
+/// The state of memory before the programs start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Fragment {
-    /// At least this share of free memory is of no use for a huge page; a part of the fragmented blocks cannot be moved.
+    /// At least this share of free memory lies outside free blocks; a part of the fragmented blocks is unmovable.
     Unusable {
         /// The share.
         #[serde(with = "as_text")]
         share: Share,
-        /// Part of the blocks with pages of the kernel's.
+        /// Share of the blocks with kernel pages.
         #[serde(with = "as_text", default)]
         unmovable: Share,
     },
-    /// The allocation-latency study's frag: 28 of 32 GB, three of four pages given back.
+    /// The allocation-latency study's frag: 28 of 32 GB, three of four pages freed.
     Study,
-    /// LRBHPS's (section 4.2): huge pages until there are none, this part of each unmapped.
+    /// LRBHPS's (section 4.2): huge pages to exhaustion, this part of each unmapped.
     Lrbhps {
         /// The part.
         #[serde(with = "as_text")]
@@ -235,18 +235,18 @@ impl Fragment {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Placed {
-    /// What runs: `{"program": "gups", "mib": 4096}`.
+    /// The program: `{"program": "gups", "mib": 4096}`.
     pub run: Spec,
-    /// What it is called; else the program's name.
+    /// Its name in the results; by default the program's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// When it begins.
+    /// When it starts.
     #[serde(with = "as_text", default)]
     pub starts: Duration,
-    /// That counts from when this program is over: its place in the list, from 0.
+    /// That counts from the end of this program: its place in the list, from 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<usize>,
-    /// Its memory goes when it is over; else it stays until the run is.
+    /// Its memory is freed when it ends; otherwise when the run ends.
     #[serde(default)]
     pub exits: bool,
     /// The NUMA node of the processor that it runs on: its memory comes from there first.
@@ -255,7 +255,7 @@ pub struct Placed {
 }
 
 impl Placed {
-    /// This program from the beginning.
+    /// This program from the start.
     #[must_use]
     pub fn new(run: Spec) -> Self {
         Self {
@@ -275,31 +275,31 @@ impl Placed {
 pub struct Scenario {
     /// The machine.
     pub machine: MachineSpec,
-    /// Who manages memory.
+    /// The system that manages memory.
     pub system: System,
     /// The state of memory; none: all free.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fragment: Option<Fragment>,
-    /// What runs.
+    /// The programs.
     pub programs: Vec<Placed>,
     /// Time between the manager's scans.
     #[serde(with = "as_text")]
     pub interval: Duration,
-    /// Share of time for which it may hold a program up.
+    /// Maximum share of time that a program is stalled by the manager.
     #[serde(with = "as_text")]
     pub stall_budget: Share,
-    /// Share of a processor that it may use.
+    /// Maximum share of a processor used by the manager.
     #[serde(with = "as_text")]
     pub cpu_budget: Share,
-    /// Ends then, even if programs still run.
+    /// The run ends then, even if programs are still running.
     #[serde(with = "as_text::optional", skip_serializing_if = "Option::is_none")]
     pub ends: Option<Duration>,
     /// Time between two samples.
     #[serde(with = "as_text")]
     pub every: Duration,
-    /// Seed of the machine's own chance; programs have theirs.
+    /// Seed of the machine; programs have their own.
     pub seed: u64,
-    /// Tell the observer what was seen and every decision as well, so that the decisions can be replayed. Not part of what is written.
+    /// Also report observations and all decisions to the observer, so that they can be replayed. Not part of the JSON.
     #[serde(skip)]
     pub full_journal: bool,
 }
@@ -325,10 +325,10 @@ impl Default for Scenario {
 }
 
 impl Scenario {
-    /// Reads a scenario and checks that it can be run.
+    /// Reads a scenario and checks it.
     ///
     /// # Errors
-    /// Where the text is wrong, or what cannot be.
+    /// Invalid text, or an invalid value.
     pub fn from_json(text: &str) -> Result<Self, ScenarioError> {
         let scenario: Self = serde_json::from_str(text).map_err(|e| ScenarioError::Json(e.to_string()))?;
         scenario.check()?;
@@ -342,14 +342,14 @@ impl Scenario {
         serde_json::to_string_pretty(self).unwrap_or_default()
     }
 
-    /// Whether it can be run.
+    /// Checks whether it can be run.
     ///
     /// # Errors
-    /// What cannot be.
+    /// What is invalid.
     pub fn check(&self) -> Result<(), ScenarioError> {
         self.check_machine()?;
         if self.programs.len() > MOST_PROGRAMS {
-            let why = format!("{}, and the most is {MOST_PROGRAMS}", self.programs.len());
+            let why = format!("{}; at most {MOST_PROGRAMS}", self.programs.len());
             return Err(ScenarioError::Field { field: "programs", why });
         }
         let most = (self.machine.memory.0 + self.machine.swap.0).saturating_mul(MOST_TIMES);
@@ -360,12 +360,12 @@ impl Scenario {
             {
                 return Err(ScenarioError::Field {
                     field: "programs.after",
-                    why: format!("program {} waits for one that there is not", i + 1),
+                    why: format!("program {} waits for a program that is not in the list", i + 1),
                 });
             }
             let needs = placed.run.needs_bytes();
             if needs > most {
-                let text = format!("it wants {needs} bytes, more than {MOST_TIMES} times what the machine has");
+                let text = format!("needs {needs} bytes, more than {MOST_TIMES} times the machine's memory");
                 return Err(ScenarioError::Program {
                     nth: i + 1,
                     name: placed.run.name().to_string(),
@@ -376,10 +376,10 @@ impl Scenario {
         self.members().map(drop)
     }
 
-    /// Whether it can be run with programs of the caller's: see [`Scenario::run_programs`].
+    /// Checks whether it can be run with the caller's programs: see [`Scenario::run_programs`].
     ///
     /// # Errors
-    /// What cannot be.
+    /// What is invalid.
     pub fn check_machine(&self) -> Result<(), ScenarioError> {
         self.machine.config(self.seed)?;
         let wrong = |field, why: String| Err(ScenarioError::Field { field, why });
@@ -393,7 +393,7 @@ impl Scenario {
         }
         for (field, budget) in [("stall_budget", self.stall_budget), ("cpu_budget", self.cpu_budget)] {
             if budget == Share::ZERO {
-                return wrong(field, "a budget of nothing allows nothing".to_string());
+                return wrong(field, "must exceed 0%".to_string());
             }
         }
         Ok(())
@@ -422,10 +422,10 @@ impl Scenario {
         self.programs.iter().enumerate().map(member).collect()
     }
 
-    /// The machine with its memory in the state that it begins with.
+    /// The machine, with its memory in the initial state.
     ///
     /// # Errors
-    /// What cannot be.
+    /// What is invalid.
     pub fn machine(&self) -> Result<Machine, ScenarioError> {
         let config = self.machine.config(self.seed)?;
         let mut machine = Machine::new(&config, self.system.fault_policy());
@@ -436,10 +436,10 @@ impl Scenario {
         Ok(machine)
     }
 
-    /// Runs it. `observer` is told what the manager does.
+    /// Runs it. `observer` receives the manager's events.
     ///
     /// # Errors
-    /// What cannot be. A program that fails is no error: its outcome says so.
+    /// What is invalid. A program that fails is no error: the outcome has it.
     pub fn run(&self, observer: &mut dyn Observer) -> Result<Outcome, ScenarioError> {
         let members = self.members()?;
         Ok(self.run_members(self.machine()?, members, observer))
@@ -448,7 +448,7 @@ impl Scenario {
     /// Runs these programs, each with its name, instead of the scenario's own: a trace, for example.
     ///
     /// # Errors
-    /// What cannot be.
+    /// What is invalid.
     pub fn run_programs(
         &self,
         programs: Vec<(String, Box<dyn Program<Machine>>)>,
@@ -485,7 +485,7 @@ impl Scenario {
                     ..Settings::default()
                 };
                 let control = Control::new(&mut host, policy.as_mut(), settings, observer);
-                let status = control.with_stock(self.system.stock()).run();
+                let status = control.with_free_block_target(self.system.free_block_target()).run();
                 (host.machine, host.drive, Some(status))
             }
         };
@@ -516,7 +516,7 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Who wants to know nothing.
+/// An observer that ignores everything.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Silent;
 

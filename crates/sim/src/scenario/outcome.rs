@@ -1,4 +1,4 @@
-//! What a run of a scenario leaves behind. Whole numbers only, so that the same seed gives the same bytes.
+//! The outcome of a scenario's run. Whole numbers only, so that the same seed gives the same bytes.
 
 use mega_core::control::Status;
 use serde::Serialize;
@@ -13,25 +13,25 @@ use crate::workload::{Latency, Results};
 pub struct Outcome {
     /// The programs, in the scenario's order.
     pub programs: Vec<ProgramOutcome>,
-    /// Everything over time; the last is the end.
+    /// The state over time; the last sample is the end.
     pub samples: Vec<Sample>,
-    /// What the kernel counted.
+    /// The kernel's counters.
     pub counters: Counters,
-    /// Processor time that no program pays for.
+    /// Processor time not charged to any program.
     pub background: BackgroundTime,
     /// Latencies of all faults.
     pub faults: Latency,
-    /// What the TLB counted; none without one.
+    /// The TLB's counts; none without a TLB.
     pub tlb: Option<tlb::Counts>,
-    /// Cycles of that TLB's processor in a microsecond; 0 without one.
+    /// Cycles per microsecond of the TLB's processor; 0 without a TLB.
     pub tlb_mhz: u32,
-    /// The manager; none where the kernel is alone.
+    /// The manager's totals; none if only the kernel managed memory.
     pub manager: Option<Status>,
-    /// Share of free memory that is of no use for a huge page at the end, in millionths.
+    /// Share of free memory outside free blocks at the end, in millionths.
     pub unusable_ppm: u32,
     /// Free memory at the end, by zone and order.
     pub zones: Vec<ZoneFree>,
-    /// When it was over, in ns.
+    /// End of the run, in ns.
     pub end_ns: u64,
 }
 
@@ -40,48 +40,48 @@ pub struct Outcome {
 pub struct ProgramOutcome {
     /// Its name.
     pub name: String,
-    /// What it is: [`crate::workload::Program::name`].
+    /// Its kind: [`crate::workload::Program::name`].
     pub program: &'static str,
-    /// What it says itself.
+    /// Its own results.
     pub results: Results,
-    /// It came to its end, or to an error.
+    /// Whether it ended, completed or with an error.
     pub done: bool,
-    /// Why it could not go on.
+    /// The error that ended it.
     pub failed: Option<String>,
-    /// When it began, in ns.
+    /// Its start, in ns.
     pub start_ns: u64,
-    /// When it was over.
+    /// Its end, in ns.
     pub end_ns: u64,
-    /// Memory at the end of the run, or at its own if it exits.
+    /// Resident memory at the end of the run, or at its own end if it exits.
     pub resident_bytes: u64,
-    /// The same, in huge pages.
+    /// Of it, in huge pages.
     pub huge_bytes: u64,
-    /// Of those, in pages of 1 GB.
+    /// Of those, in 1 GB pages.
     pub giant_bytes: u64,
     /// Zero-filled base pages in huge pages.
     pub waste_bytes: u64,
-    /// Memory that was swapped out.
+    /// Memory swapped out.
     pub swapped_bytes: u64,
     /// Faults.
     pub faults: u64,
-    /// Those that took no memory: loads of what holds nothing, which map the shared zero page.
+    /// Those without memory: loads of unwritten pages, which map the shared zero page.
     pub zero_faults: u64,
     /// Time in faults.
     pub fault_ns: u64,
-    /// Time waited for locks and for regions under work.
+    /// Time waited for locks and for regions being changed.
     pub stall_ns: u64,
-    /// Accesses to what is not mapped.
+    /// Accesses to unmapped addresses.
     pub bad_accesses: u64,
-    /// What the kernel had counted when it began.
+    /// The kernel's counters at its start.
     pub counted_before: Counters,
-    /// Most memory at any sample.
+    /// Peak resident memory over the samples.
     pub peak_resident_bytes: u64,
-    /// Most memory in huge pages at any sample.
+    /// Peak memory in huge pages over the samples.
     pub peak_huge_bytes: u64,
 }
 
 impl ProgramOutcome {
-    /// How long it ran, in ns.
+    /// Its duration, in ns.
     #[must_use]
     pub fn elapsed_ns(&self) -> u64 {
         self.end_ns.saturating_sub(self.start_ns)
@@ -91,7 +91,7 @@ impl ProgramOutcome {
 /// The machine at a moment; memory of all programs together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Sample {
-    /// When.
+    /// Time.
     pub at_ns: u64,
     /// Resident memory.
     pub resident_bytes: u64,

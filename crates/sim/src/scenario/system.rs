@@ -1,4 +1,4 @@
-//! Systems by name: what decides at faults, what scans beside it, and who keeps a stock of free blocks.
+//! Systems by name: what decides at faults, what scans, and what compacts for the free-block target.
 //!
 //! ```text
 //!   base  linux  freebsd  quicksilver  lrbhps:t=256  giant                 deciding at faults
@@ -6,17 +6,17 @@
 //!   mega  ingens  khugepaged  ethp  mega:uprom=30%                         scanning, on base pages
 //!   hawkeye                                                                both
 //!   linux+trim  thp-always+mega:uprom=30%                                  scanning on another's faults
-//!   mega:compact=off  mega:compact=demand/floor=2G                         who keeps the stock, with the kernel's own compaction
-//!   mega:compact=chosen/mega/budget=200M                                   the same, and the planner chooses the blocks (mega.ko)
+//!   mega:compact=off  mega:compact=demand/floor=2G                         the compaction planner; the kernel selects the blocks
+//!   mega:compact=chosen/mega/budget=200M                                   the same, and the planner selects the blocks (mega.ko)
 //! ```
 
 use std::fmt;
 use std::str::FromStr;
 
+use mega_core::compaction::planner::{self, Planner};
+use mega_core::compaction::target::FreeBlockTarget;
 use mega_core::fault::{self, FaultPolicy, FAULT_POLICIES};
-use mega_core::planner::{self, Planner};
 use mega_core::policy::{self, Policy, POLICIES};
-use mega_core::stock::Stock;
 use serde::{Deserialize, Serialize};
 
 use crate::host::Compacting;
@@ -24,25 +24,25 @@ use crate::host::Compacting;
 /// Settings by name and value.
 type Settings = &'static [(&'static str, &'static str)];
 
-/// The lab's backdrops: settings of stock Linux by one name.
+/// The lab's baselines: settings of unmodified Linux under one name.
 pub const BACKDROPS: &[(&str, Settings)] = &[
     ("thp-always", &[("enabled", "always"), ("defrag", "madvise")]),
     ("thp-madvise", &[("enabled", "madvise"), ("defrag", "madvise")]),
     ("thp-always-defrag", &[("enabled", "always"), ("defrag", "always")]),
 ];
 
-/// The parameter that is the manager's and not the policy's.
+/// The parameter that is the manager's, not the policy's.
 const COMPACT: &str = "compact";
-/// Before a planner: it chooses the blocks itself.
+/// Before a planner: it selects the blocks itself.
 const CHOSEN: &str = "chosen/";
-/// The planner of `mega manage` where none is named.
+/// The planner of `mega manage` by default.
 const DEFAULT_PLANNER: &str = "demand";
 
-/// No system is called so.
+/// Why a text does not name a system.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("system '{name}': {why}")]
 pub struct SystemError {
-    /// What was given.
+    /// The text given.
     pub name: String,
     /// What is wrong with it.
     pub why: String,
@@ -55,14 +55,14 @@ struct Named {
     set: Vec<(String, String)>,
 }
 
-/// A system, as it is written.
+/// A system and its text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct System {
     text: String,
     fault: Named,
     scan: Option<Named>,
-    /// The planner of the stock as `name:key=value,…`, and whether it chooses the blocks; none: no stock.
+    /// The compaction planner as `name:key=value,…`, and whether it selects the blocks; none: no free-block target.
     planner: Option<(String, bool)>,
 }
 
@@ -90,7 +90,7 @@ fn is_fault(name: &str) -> bool {
     FAULT_POLICIES.iter().any(|(known, _)| *known == name)
 }
 
-/// `base` scans nothing.
+/// `base` does not scan.
 fn is_scan(name: &str) -> bool {
     name != "base" && POLICIES.iter().any(|(known, _)| *known == name)
 }
@@ -99,7 +99,7 @@ fn name_of(part: &str) -> &str {
     part.split(':').next().unwrap_or_default()
 }
 
-/// The part that decides at faults and the one that scans. A plus inside a parameter (`defrag=defer+madvise`) divides nothing.
+/// The part that decides at faults and the part that scans. A plus inside a parameter (`defrag=defer+madvise`) separates nothing.
 fn divide(text: &str) -> (&str, Option<&str>) {
     let pluses = text.match_indices('+').map(|(at, _)| at);
     for at in pluses {
@@ -133,16 +133,12 @@ impl Named {
         Ok(Self { name, set })
     }
 
-    /// The policy at faults; a backdrop is linux with settings.
+    /// The fault policy; a baseline is linux with settings.
     fn fault(&self) -> Result<Box<dyn FaultPolicy>, String> {
         let backdrop = BACKDROPS.iter().find(|(name, _)| *name == self.name);
         let (name, settings) = backdrop.map_or((self.name.as_str(), &[][..]), |(_, set)| ("linux", *set));
-        let mut made = fault::by_name(name).ok_or_else(|| {
-            format!(
-                "nothing that decides at faults is called '{name}'; there are {}",
-                known()
-            )
-        })?;
+        let mut made =
+            fault::by_name(name).ok_or_else(|| format!("no fault policy '{name}'; there are {}", known()))?;
         let settings = settings.iter().map(|(k, v)| (*k, *v));
         for (key, value) in settings.chain(self.set.iter().map(|(k, v)| (k.as_str(), v.as_str()))) {
             made.set(key, value).map_err(|e| e.to_string())?;
@@ -153,7 +149,7 @@ impl Named {
 
     fn scan(&self) -> Result<Box<dyn Policy>, String> {
         let mut made = policy::by_name(&self.name)
-            .ok_or_else(|| format!("no policy that scans is called '{}'; there are {}", self.name, known()))?;
+            .ok_or_else(|| format!("no scan-time policy '{}'; there are {}", self.name, known()))?;
         for (key, value) in &self.set {
             made.set(key, value).map_err(|e| e.to_string())?;
         }
@@ -161,7 +157,7 @@ impl Named {
         Ok(made)
     }
 
-    /// Takes out who keeps the stock: `off`, or a planner.
+    /// Extracts the compaction planner: `off`, or a planner.
     fn take_planner(&mut self) -> Result<Option<(String, bool)>, String> {
         let at = self.set.iter().position(|(key, _)| key == COMPACT);
         let text = at.map(|at| self.set.remove(at).1);
@@ -192,7 +188,7 @@ impl FromStr for System {
         let first = Named::parse(first).map_err(wrong)?;
         let (fault, scan) = match second {
             Some(second) => (first, Some(Named::parse(second).map_err(wrong)?)),
-            // Both parts of one system; parameters are the scanner's.
+            // Both parts of one system; the parameters are the scanner's.
             None if is_fault(&first.name) && is_scan(&first.name) => {
                 let fault = Named {
                     name: first.name.clone(),
@@ -218,11 +214,11 @@ impl FromStr for System {
     }
 }
 
-/// What was checked when the system was read.
+/// Checked when the system was read.
 const CHECKED: &str = "checked when it was read";
 
 impl System {
-    /// What decides at faults.
+    /// The fault policy.
     ///
     /// # Panics
     /// Never: it was made once when it was read.
@@ -231,7 +227,7 @@ impl System {
         self.fault.fault().expect(CHECKED)
     }
 
-    /// What scans; none: the kernel is alone.
+    /// The scan-time policy; none: the kernel alone.
     ///
     /// # Panics
     /// Never: it was made once when it was read.
@@ -240,7 +236,7 @@ impl System {
         self.scan.as_ref().map(|scan| scan.scan().expect(CHECKED))
     }
 
-    /// Whether it takes this parameter when one more is written behind it: the scanning part's, or else the other's.
+    /// Whether it accepts this parameter if it is appended: the scanning part does, or else the other.
     #[must_use]
     pub fn takes(&self, key: &str) -> bool {
         match self.scan_policy() {
@@ -262,13 +258,13 @@ impl System {
         Some(planner::from_text(text).expect(CHECKED))
     }
 
-    /// The stock that is kept.
+    /// The free-block target.
     #[must_use]
-    pub fn stock(&self) -> Option<Stock> {
-        self.planner().map(Stock::new)
+    pub fn free_block_target(&self) -> Option<FreeBlockTarget> {
+        self.planner().map(FreeBlockTarget::new)
     }
 
-    /// How blocks are made for it.
+    /// How it compacts.
     #[must_use]
     pub fn compacting(&self) -> Compacting {
         match &self.planner {
@@ -312,13 +308,13 @@ mod tests {
     #[test]
     fn the_stock_is_kept_by_whom_it_says() {
         assert!(matches!(system("mega").compacting(), Compacting::Kernel));
-        assert_eq!(system("mega").stock().unwrap().planner().name(), "demand");
+        assert_eq!(system("mega").free_block_target().unwrap().planner().name(), "demand");
         let off = system("mega:compact=off");
-        assert!(off.stock().is_none() && matches!(off.compacting(), Compacting::No));
+        assert!(off.free_block_target().is_none() && matches!(off.compacting(), Compacting::No));
         let chosen = system("mega:compact=chosen/mega/budget=100M:uprom=40%");
         assert!(matches!(chosen.compacting(), Compacting::Chosen(_)));
-        assert_eq!(chosen.stock().unwrap().planner().name(), "mega");
-        assert!(system("linux").stock().is_none());
+        assert_eq!(chosen.free_block_target().unwrap().planner().name(), "mega");
+        assert!(system("linux").free_block_target().is_none());
     }
 
     #[test]

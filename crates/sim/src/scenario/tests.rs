@@ -161,11 +161,11 @@ fn what_is_wrong_is_named() {
         ),
         (
             r#"{"programs": [{"run": {"program": "gups"}, "after": 1}]}"#,
-            "program 1 waits for one that there is not",
+            "program 1 waits for a program that is not in the list",
         ),
         (
             r#"{"cpu_budget": "0%", "programs": [{"run": {"program": "gups"}}]}"#,
-            "cpu_budget: a budget of nothing",
+            "cpu_budget: must exceed 0%",
         ),
         (
             r#"{"machine": {"swap": "2T"}, "programs": [{"run": {"program": "gups"}}]}"#,
@@ -173,7 +173,7 @@ fn what_is_wrong_is_named() {
         ),
         (
             r#"{"machine": {"memory": "1G"}, "programs": [{"run": {"program": "gups", "mib": 4096}}]}"#,
-            "program 1 (gups): it wants 4294967296 bytes",
+            "program 1 (gups): needs 4294967296 bytes",
         ),
     ] {
         let error = Scenario::from_json(text).unwrap_err().to_string();

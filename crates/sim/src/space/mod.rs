@@ -7,7 +7,7 @@
 //! | `pte` | one entry of 32 bits |
 //! | `table` | the 512 entries of a region; a huge page |
 //! | `tables` | regions by address |
-//! | `shared` | who maps a frame that forked processes share |
+//! | `shared` | the mappers of frames shared by forked processes |
 
 mod pte;
 mod shared;
@@ -26,10 +26,10 @@ use mega_core::units::REGION_PAGES;
 
 use crate::unit::{Page, SpaceId};
 
-/// What a space did and has, in counts.
+/// Counts of a space.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SpaceCounts {
-    /// Base pages of memory of its own or shared after a fork: mapped, zero page left out (a huge page counts 512).
+    /// Base pages of memory of its own or shared after a fork: mapped, without the zero page (a huge page counts 512).
     pub resident_pages: u64,
     /// Entries that map the shared zero page.
     pub zero_pages: u64,
@@ -54,7 +54,7 @@ pub struct SpaceCounts {
 pub struct Space {
     /// Its number.
     pub id: SpaceId,
-    /// What people call it.
+    /// Its name for people.
     pub name: String,
     /// When it was made, in ns of the machine's clock.
     pub started_ns: u64,
@@ -62,19 +62,19 @@ pub struct Space {
     pub node: u8,
     /// Its own clock, in ps: one processor runs it.
     pub clock_ps: u64,
-    /// Of its time, what accesses took that found the accessed bit clear.
+    /// Of its time, the part spent on accesses that found the accessed bit clear.
     pub paid_by_page_ps: u64,
     /// The page of its last access.
     pub last_page: Page,
-    /// Someone holds its mmap lock from then …
+    /// Its mmap lock is held from then …
     pub locked_from_ps: u64,
     /// … until then: faults and system calls wait.
     pub locked_until_ps: u64,
-    /// Its page at this region is under work from the first to the second moment: accesses wait.
+    /// The page at this region is being changed from the first to the second moment: accesses wait.
     pub blocked: Option<(Region, u64, u64)>,
     /// `prctl(PR_SET_THP_DISABLE)`.
     pub thp_disabled: bool,
-    /// It was killed for want of memory.
+    /// It was killed by the OOM killer.
     pub killed: bool,
     /// Its mappings.
     pub vmas: Vmas,
@@ -107,7 +107,7 @@ impl Space {
         }
     }
 
-    /// Waits for its mmap lock, if someone holds it.
+    /// Waits for its mmap lock, if it is held.
     pub fn wait_for_lock(&mut self) {
         if (self.locked_from_ps..self.locked_until_ps).contains(&self.clock_ps) {
             self.counts.stall_ns += (self.locked_until_ps - self.clock_ps) / 1000;
@@ -115,7 +115,7 @@ impl Space {
         }
     }
 
-    /// What can be done with a region, from its mapping; none where no mapping touches it.
+    /// What can be done with a region, by its mapping; none where no mapping touches it.
     #[must_use]
     pub fn can(&self, region: Region) -> Option<Can> {
         let (first, end) = (
@@ -130,7 +130,7 @@ impl Space {
             Some(Why::Small)
         } else if flags.locked {
             Some(Why::Mlocked)
-        } else if flags.advice == mega_core::fault::Advice::NoHuge {
+        } else if flags.advice == mega_core::fault::HugeAdvice::NoHuge {
             Some(Why::NoHugePage)
         } else if self.thp_disabled {
             Some(Why::Prctl)
@@ -138,7 +138,7 @@ impl Space {
             None
         };
         // Locked memory can be collapsed but neither split by MADV_COLD nor aged (EINVAL).
-        can.promote = !small && flags.advice != mega_core::fault::Advice::NoHuge && !self.thp_disabled;
+        can.promote = !small && flags.advice != mega_core::fault::HugeAdvice::NoHuge && !self.thp_disabled;
         can.demote = !small && !flags.locked;
         can.age = !small && !flags.locked;
         Some(can)

@@ -2,7 +2,7 @@
 
 use crate::unit::Frame;
 
-/// An entry. Nothing, a base page, the shared zero page, or a place in swap.
+/// An entry: empty, a base page, the shared zero page, or a swap slot.
 ///
 /// A present entry that is not dirty maps memory that holds zeroes or was given up with MADV_FREE: it can be dropped without a trace.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -11,9 +11,9 @@ pub struct Pte(u32);
 impl Pte {
     /// Nothing.
     pub const NONE: Self = Self(0);
-    /// The shared zero page; its frame is none that a machine of up to 1 TB has.
+    /// The shared zero page; its frame number is beyond the largest machine (1 TB).
     pub const ZERO_PAGE: Self = Self((Frame::MAX << Self::SHIFT) | Self::PRESENT | Self::PROTECTED | Self::ACCESSED);
-    /// Touched since the bit was last cleared.
+    /// Accessed since the bit was last cleared.
     pub const ACCESSED: u32 = 1;
     /// Written.
     pub const DIRTY: u32 = 2;
@@ -30,25 +30,25 @@ impl Pte {
         Self((frame.0 << Self::SHIFT) | Self::PRESENT | Self::ACCESSED | dirty)
     }
 
-    /// In swap at this place.
+    /// In swap, in this slot.
     #[must_use]
     pub fn swapped(slot: u32) -> Self {
         Self((slot << Self::SHIFT) | Self::PROTECTED)
     }
 
-    /// The place in swap.
+    /// The swap slot.
     #[must_use]
     pub fn slot(self) -> Option<u32> {
         (self.0 & (Self::PRESENT | Self::PROTECTED) == Self::PROTECTED).then_some(self.0 >> Self::SHIFT)
     }
 
-    /// Nothing is here.
+    /// Whether it is empty.
     #[must_use]
     pub fn is_none(self) -> bool {
         self.0 == 0
     }
 
-    /// A page is mapped, the zero page counts.
+    /// Whether a page is mapped, the zero page included.
     #[must_use]
     pub fn is_present(self) -> bool {
         self.0 & Self::PRESENT != 0
@@ -73,7 +73,7 @@ impl Pte {
         self.0 & bits == bits
     }
 
-    /// All of it.
+    /// All bits.
     #[must_use]
     pub(super) fn bits(self) -> u32 {
         self.0

@@ -1,8 +1,8 @@
-//! Who maps a frame (or a huge page) that forked processes share.
+//! The mappers of frames and huge pages shared by forked processes.
 
 use crate::unit::{Page, SpaceId};
 
-/// One mapping of it: whose, and at which page (for a huge page its first).
+/// One mapping: its space, and its page (for a huge page the first).
 pub type Mapper = (SpaceId, Page);
 
 /// The lists of mappers, by key.
@@ -13,7 +13,7 @@ pub struct Sharing {
 }
 
 impl Sharing {
-    /// A new key for what these two map.
+    /// A new key for these two mappers.
     pub fn add(&mut self, one: Mapper, other: Mapper) -> u32 {
         let list = vec![one, other];
         match self.free.pop() {
@@ -28,18 +28,18 @@ impl Sharing {
         }
     }
 
-    /// One more maps it.
+    /// Adds a mapper.
     pub fn join(&mut self, key: u32, mapper: Mapper) {
         self.lists[key as usize].push(mapper);
     }
 
-    /// Who maps it. Empty for a key that is not in use.
+    /// The mappers. Empty for an unused key.
     #[must_use]
     pub fn mappers(&self, key: u32) -> &[Mapper] {
         self.lists.get(key as usize).map_or(&[], Vec::as_slice)
     }
 
-    /// One maps it no more. The last one left, if only one is: the key is free then, and the frame is that one's own.
+    /// Removes a mapper. Returns the last one left, if only one is: the key is then free, and the frame is that one's own.
     pub fn leave(&mut self, key: u32, mapper: Mapper) -> Option<Mapper> {
         let list = &mut self.lists[key as usize];
         list.retain(|other| *other != mapper);
@@ -51,26 +51,26 @@ impl Sharing {
         last
     }
 
-    /// One maps it at another page now.
+    /// Moves a mapper to another page.
     pub fn move_to(&mut self, key: u32, from: Mapper, to: Mapper) {
         if let Some(mapper) = self.lists[key as usize].iter_mut().find(|mapper| **mapper == from) {
             *mapper = to;
         }
     }
 
-    /// The key is not needed any more.
+    /// Frees the key.
     pub fn forget(&mut self, key: u32) {
         self.lists[key as usize] = Vec::new();
         self.free.push(key);
     }
 
-    /// Keys in use.
+    /// Number of keys in use.
     #[must_use]
     pub fn len(&self) -> usize {
         self.lists.len() - self.free.len()
     }
 
-    /// None is in use.
+    /// Whether none is in use.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -1,6 +1,6 @@
-//! What a region has: the page table of its 512 base pages, or a huge page.
+//! A region's mapping: the page table of its 512 base pages, or a huge page.
 
-use mega_core::block::Hpfn;
+use mega_core::compaction::block::Hpfn;
 use mega_core::units::REGION_PAGES;
 
 use super::Pte;
@@ -12,12 +12,12 @@ pub const ENTRIES: usize = REGION_PAGES as usize;
 /// Where the frames of a table come from.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Backing {
-    /// One by one, wherever they were free.
+    /// Single frames from anywhere.
     #[default]
     Frames,
-    /// Some from this block, which is allocated as a whole: it was a huge page, and what is not mapped any more is not free yet.
+    /// Some from this block, which is allocated as a whole: it was a huge page, and unmapped pages are not free yet.
     Whole(Hpfn),
-    /// Some from this block, which is set aside for the region: what is not populated is held back.
+    /// Some from this block, which is reserved for the region: unpopulated pages are held back.
     Reserved(Hpfn),
 }
 
@@ -37,11 +37,11 @@ impl Backing {
 pub struct Table {
     /// The entries.
     pub ptes: [Pte; ENTRIES],
-    /// How many are present; the zero page counts.
+    /// Number of present entries, the zero page included.
     pub mapped: u16,
-    /// How many map a frame, the zero page left out: what is populated.
+    /// Number of entries that map a frame, without the zero page: the populated pages.
     pub frames: u16,
-    /// How many are in swap.
+    /// Number of entries in swap.
     pub swapped: u16,
     /// Where the frames come from.
     pub backing: Backing,
@@ -51,7 +51,7 @@ pub struct Table {
     pub zero_huge: bool,
 }
 
-/// What can be counted in a table.
+/// Counts over a table.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TableCounts {
     /// Present, the zero page included.
@@ -81,13 +81,13 @@ impl Default for Table {
 }
 
 impl Table {
-    /// Nothing is in it and nothing is held for it.
+    /// Nothing is mapped and nothing is reserved.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.mapped == 0 && self.swapped == 0 && self.backing == Backing::Frames
     }
 
-    /// Counts all at once.
+    /// Counts everything in one pass.
     #[must_use]
     pub fn counts(&self) -> TableCounts {
         let mut counts = TableCounts::default();
@@ -102,7 +102,7 @@ impl Table {
         counts
     }
 
-    /// Clears the accessed bits, but not that of the zero page, which is accessed for ever. Returns how many were set.
+    /// Clears the accessed bits, except the zero page's, which always counts as accessed. Returns how many were set.
     pub fn age(&mut self) -> u32 {
         let mut cleared = 0;
         for pte in &mut self.ptes {
@@ -120,21 +120,21 @@ impl Table {
 pub struct Huge {
     /// The block.
     pub block: Hpfn,
-    /// Touched since the bit was last cleared.
+    /// Accessed since the bit was last cleared.
     pub accessed: bool,
     /// Written.
     pub dirty: bool,
     /// Shared after a fork: a store must fault first.
     pub protected: bool,
-    /// It is a part of a page of 1 GB: one leaf maps it and the 511 beside it. The accessed bit is kept for each part all the same, finer than
-    /// hardware does.
+    /// Whether it is part of a 1 GB page: one leaf maps it and the 511 beside it. The accessed bit is kept per part all the same, finer than in
+    /// hardware.
     pub giant: bool,
-    /// Which of its base pages hold something else than zeroes, one bit each.
+    /// Its non-zero base pages, one bit each.
     pub nonzero: [u64; ENTRIES / 64],
 }
 
 impl Huge {
-    /// Fresh and zeroed.
+    /// New and zeroed.
     #[must_use]
     pub fn zeroed(block: Hpfn) -> Self {
         Self {
@@ -153,13 +153,13 @@ impl Huge {
         Frame(Frame::first_of(self.block).0 + index as u32)
     }
 
-    /// Whether a base page holds something.
+    /// Whether a base page is not all zeroes.
     #[must_use]
     pub fn holds(&self, index: usize) -> bool {
         self.nonzero[index / 64] >> (index % 64) & 1 == 1
     }
 
-    /// A base page holds something from now on, or nothing.
+    /// Sets whether a base page is not all zeroes.
     #[inline]
     pub fn set(&mut self, index: usize, holds: bool) {
         let bit = 1 << (index % 64);
@@ -170,7 +170,7 @@ impl Huge {
         }
     }
 
-    /// The hot path: notes an access to a base page, if it needs no fault. Some(true): the accessed bit was clear.
+    /// The hot path: records an access to a base page, if it needs no fault. Some(true): the accessed bit was clear.
     #[inline]
     pub fn touch(&mut self, index: usize, write: bool) -> Option<bool> {
         if write {
@@ -183,7 +183,7 @@ impl Huge {
         Some(!std::mem::replace(&mut self.accessed, true))
     }
 
-    /// Base pages that hold something.
+    /// Base pages that are not all zeroes.
     #[must_use]
     pub fn held(&self) -> u32 {
         self.nonzero.iter().map(|word| word.count_ones()).sum()

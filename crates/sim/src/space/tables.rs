@@ -3,7 +3,7 @@
 //! A directory with one number per GB of the range in use leads to 512 entries, one per region. An entry is nothing, or a place in one of two lists:
 //! tables and huge pages. 256 GB mapped by base pages take 256 MB of tables and half a MB of entries.
 
-use mega_core::block::Hpfn;
+use mega_core::compaction::block::Hpfn;
 use mega_core::observe::Region;
 
 use super::{Huge, Table};
@@ -14,7 +14,7 @@ const PER_GB: u64 = 512;
 const HUGE: u32 = 1 << 31;
 const NONE: u32 = 0;
 
-/// What a region has.
+/// A region's entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Entry {
     /// Nothing.
@@ -30,14 +30,14 @@ pub enum Entry {
 pub struct Tables {
     /// The GB with which `directory` begins.
     first_gb: u64,
-    /// Per GB: 0, or 1 + the place of its entries, in units of 512.
+    /// Per GB: 0, or 1 + the index of its entries, in units of 512.
     directory: Vec<u32>,
     entries: Vec<u32>,
     tables: Vec<Option<Box<Table>>>,
     free_tables: Vec<u32>,
     huge: Vec<Huge>,
     free_huge: Vec<u32>,
-    /// Pages of 1 GB, whose parts are among `huge`.
+    /// 1 GB pages; their parts are among `huge`.
     giants: u64,
 }
 
@@ -49,7 +49,7 @@ impl Tables {
         (at != 0).then(|| (at as usize - 1) * PER_GB as usize + (region.0 % PER_GB) as usize)
     }
 
-    /// What a region has.
+    /// The region's entry.
     #[inline]
     #[must_use]
     pub fn get(&self, region: Region) -> Entry {
@@ -60,8 +60,8 @@ impl Tables {
         }
     }
 
-    /// An access: sets the accessed bit, and for a store the dirty one. The size of the page, and whether the accessed bit
-    /// was clear; none, and nothing is set, where it needs a fault.
+    /// An access: sets the accessed bit, and for a store the dirty bit. Returns the page size, and whether the accessed bit was clear; none, with
+    /// nothing set, where it needs a fault.
     #[inline]
     pub fn touch(&mut self, page: Page, write: bool) -> Option<(PageSize, bool)> {
         match self.get(page.region()) {
@@ -79,7 +79,7 @@ impl Tables {
         }
     }
 
-    /// The entry of a base page as a number, which says nothing: whoever looks has the host fetch it.
+    /// The entry of a base page as an opaque number: reading it prefetches it.
     #[inline]
     pub fn look(&self, page: Page) -> u32 {
         match self.get(page.region()) {
@@ -114,11 +114,11 @@ impl Tables {
     #[inline]
     #[must_use]
     pub fn table(&self, at: u32) -> &Table {
-        // Entries only ever name places that are taken.
+        // Entries only refer to slots in use.
         self.tables[at as usize].as_deref().expect("an entry names a table")
     }
 
-    /// The same, to change.
+    /// The same, mutable.
     #[inline]
     pub fn table_mut(&mut self, at: u32) -> &mut Table {
         self.tables[at as usize].as_deref_mut().expect("an entry names a table")
@@ -131,7 +131,7 @@ impl Tables {
         &self.huge[at as usize]
     }
 
-    /// The same, to change.
+    /// The same, mutable.
     #[inline]
     pub fn huge_mut(&mut self, at: u32) -> &mut Huge {
         &mut self.huge[at as usize]
@@ -146,7 +146,7 @@ impl Tables {
         }
     }
 
-    /// The same, to change.
+    /// The same, mutable.
     pub fn table_of_mut(&mut self, region: Region) -> Option<&mut Table> {
         match self.get(region) {
             Entry::Table(at) => Some(self.table_mut(at)),
@@ -163,7 +163,7 @@ impl Tables {
         }
     }
 
-    /// Gives a region a table; it had nothing. Returns the place.
+    /// Gives an empty region a table. Returns its place.
     pub fn put_table(&mut self, region: Region, table: Box<Table>) -> u32 {
         let at = match self.free_tables.pop() {
             Some(at) => {
@@ -181,7 +181,7 @@ impl Tables {
         at
     }
 
-    /// Gives a region a huge page; it had nothing. Returns the place.
+    /// Gives an empty region a huge page. Returns its place.
     pub fn put_huge(&mut self, region: Region, huge: Huge) -> u32 {
         let at = match self.free_huge.pop() {
             Some(at) => {
@@ -199,7 +199,7 @@ impl Tables {
         at
     }
 
-    /// Takes a region's table away.
+    /// Removes a region's table.
     pub fn take_table(&mut self, region: Region) -> Option<Box<Table>> {
         let Entry::Table(at) = self.get(region) else {
             return None;
@@ -209,7 +209,7 @@ impl Tables {
         self.tables[at as usize].take()
     }
 
-    /// Takes a region's huge page away.
+    /// Removes a region's huge page.
     pub fn take_huge(&mut self, region: Region) -> Option<Huge> {
         let Entry::Huge(at) = self.get(region) else {
             return None;
@@ -220,20 +220,20 @@ impl Tables {
         Some(self.huge[at as usize].clone())
     }
 
-    /// The regions of the GB that this one is in.
+    /// The regions of this region's GB.
     fn gb_of(region: Region) -> std::ops::Range<u64> {
         let first = region.0 / PER_GB * PER_GB;
         first..first + PER_GB
     }
 
-    /// Nothing is in the whole GB around this region.
+    /// Whether the whole GB around this region is empty.
     #[must_use]
     pub fn gb_is_empty(&self, region: Region) -> bool {
         let gb = Self::gb_of(region);
         self.next_used(Region(gb.start)).is_none_or(|next| next.0 >= gb.end)
     }
 
-    /// Maps the GB around this region by one page of 1 GB, from this block on; nothing was in it.
+    /// Maps the empty GB around this region by one 1 GB page, from this block on.
     pub fn put_giant(&mut self, region: Region, first: Hpfn) {
         for (nth, at) in (0..).zip(Self::gb_of(region)) {
             let huge = Huge {
@@ -245,8 +245,7 @@ impl Tables {
         self.giants += 1;
     }
 
-    /// The page of 1 GB that this region is a part of, if it is, becomes 512 huge pages. Who calls this flushes the region, and with that the GB's
-    /// translation.
+    /// If this region is part of a 1 GB page, that becomes 512 huge pages. The caller flushes the region, and with it the GB's translation.
     pub fn break_giant(&mut self, region: Region) {
         if !self.huge_of(region).is_some_and(|huge| huge.giant) {
             return;
@@ -259,13 +258,13 @@ impl Tables {
         self.giants -= 1;
     }
 
-    /// Pages of 1 GB.
+    /// Number of 1 GB pages.
     #[must_use]
     pub fn giants(&self) -> u64 {
         self.giants
     }
 
-    /// The regions from `from` (included) to `to` (excluded) that have anything, by rising address.
+    /// The non-empty regions from `from` (included) to `to` (excluded), by rising address.
     #[must_use]
     pub fn used(&self, from: Region, to: Region) -> Vec<Region> {
         let mut found = Vec::new();
@@ -277,7 +276,7 @@ impl Tables {
         found
     }
 
-    /// The first region from `from` on that has anything.
+    /// The first non-empty region from `from` on.
     #[must_use]
     pub fn next_used(&self, from: Region) -> Option<Region> {
         let mut at = from.0.max(self.first_gb * PER_GB);
@@ -297,26 +296,26 @@ impl Tables {
         }
     }
 
-    /// How many regions have a table.
+    /// Number of regions with a table.
     #[inline]
     #[must_use]
     pub fn tables(&self) -> usize {
         self.tables.len() - self.free_tables.len()
     }
 
-    /// How many regions have anything.
+    /// Number of non-empty regions.
     #[must_use]
     pub fn len(&self) -> usize {
         self.tables() + self.huge.len() - self.free_huge.len()
     }
 
-    /// None has.
+    /// Whether all are empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// All regions that have anything.
+    /// All non-empty regions.
     #[must_use]
     pub fn all_used(&self) -> Vec<Region> {
         self.used(Region(0), Region(u64::MAX))

@@ -1,15 +1,15 @@
-//! Mappings of anonymous memory: sorted, split and merged as their flags ask.
+//! Mappings of anonymous memory: sorted, split and merged by their flags.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
-use mega_core::fault::Advice;
+use mega_core::fault::HugeAdvice;
 
 /// The flags of a mapping.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Flags {
-    /// What was said about huge pages.
-    pub advice: Advice,
+    /// The program's advice on huge pages.
+    pub advice: HugeAdvice,
     /// `mlock`.
     pub locked: bool,
 }
@@ -26,7 +26,7 @@ pub struct Vma {
 }
 
 impl Vma {
-    /// It has all these pages.
+    /// Whether it contains all these pages.
     #[must_use]
     pub fn covers(&self, start: u64, end: u64) -> bool {
         self.start <= start && end <= self.end
@@ -37,14 +37,14 @@ impl Vma {
 #[derive(Debug, Clone, Default)]
 pub struct Vmas {
     by_start: BTreeMap<u64, (u64, Flags)>,
-    /// The one found last: most faults are where the one before was.
+    /// The one found last: most faults hit the same mapping as the one before.
     found: Cell<Option<Vma>>,
-    /// No gap begins below this page: where to look for room.
+    /// No gap begins below this page: where the search for room starts.
     full_below: u64,
 }
 
 impl Vmas {
-    /// The mapping that has this page.
+    /// The mapping that contains this page.
     #[must_use]
     pub fn find(&self, page: u64) -> Option<Vma> {
         let before = self.found.get().filter(|vma| vma.covers(page, page + 1));
@@ -105,7 +105,7 @@ impl Vmas {
         self.by_start.insert(start, (end, flags));
     }
 
-    /// Takes these pages out; returns the parts that were mapped.
+    /// Unmaps these pages; returns the parts that were mapped.
     pub fn remove(&mut self, start: u64, end: u64) -> Vec<Vma> {
         let mut removed = Vec::new();
         self.full_below = self.full_below.min(start);
@@ -127,7 +127,7 @@ impl Vmas {
         removed
     }
 
-    /// Changes the flags of what is mapped of these pages. False: a part is not mapped (the rest is changed all the same, as Linux does).
+    /// Changes the flags of the mapped part of these pages. False: there are holes (the rest is changed all the same, as on Linux).
     pub fn set(&mut self, start: u64, end: u64, change: impl Fn(&mut Flags)) -> bool {
         let parts = self.remove(start, end);
         let mapped: u64 = parts.iter().map(|vma| vma.end - vma.start).sum();
@@ -174,7 +174,7 @@ mod tests {
 
     fn flags(n: u8) -> Flags {
         Flags {
-            advice: [Advice::None, Advice::Huge, Advice::NoHuge][usize::from(n % 3)],
+            advice: [HugeAdvice::None, HugeAdvice::Huge, HugeAdvice::NoHuge][usize::from(n % 3)],
             locked: false,
         }
     }

@@ -1,15 +1,15 @@
-//! Many accesses at once, to the same effect as one after the other.
+//! Batched accesses, with the same effect as one after the other.
 //!
-//! What each structure of the model does depends on what it was asked for and in which order, and on nothing else. So it can be asked for the
-//! whole batch before the next structure is asked for what the first did not have:
+//! What each structure of the model does depends only on its requests and their order. So it can be given the requests of the whole batch before the
+//! next structure gets those that missed in it:
 //!
 //! ```text
 //!   accesses ─► L1 TLB ─► misses ─► L2 TLB ─► walks ─► PDE cache ─► PDPTE cache ─► … ─► lines ─► L1 ─► L2 ─► L3
 //! ```
 //!
-//! One after the other, every access is some ten questions whose answers the host's processor cannot guess, and each wrong guess throws away what it
-//! had begun; and it waits for the page table of one access before it asks for that of the next. In a batch each stage is one loop without such
-//! a branch: it writes down what missed at the place where the next miss goes, and moves that place on if it was one.
+//! One by one, every access is some ten branches that the host's processor cannot predict, and each misprediction discards the work begun; and the
+//! page table of one access is waited for before the next one's is fetched. In a batch each stage is one loop without such a branch: it writes
+//! each candidate miss at the next free place, and advances that place if it was a miss.
 //!
 //! Where a structure serves two stages (AMD's PDEs are in the L2 TLB), those stages are asked in turn for each access.
 
@@ -98,7 +98,7 @@ fn apart(preset: &Preset) -> bool {
     })
 }
 
-/// Pages that are looked up in a level of TLB. Those that are not there are left at the front of the list, in their order.
+/// Pages that are looked up in a level of TLB. Those that miss are left at the front of the list, in their order.
 struct Pages<'a> {
     list: &'a mut [Access],
     missed: usize,
@@ -121,7 +121,7 @@ impl Questions for Pages<'_> {
     }
 }
 
-/// Walks that are looked up in the page-walk cache of a level. Those that are not there are left at the front of `open`.
+/// Walks that are looked up in the page-walk cache of a level. Those that miss are left at the front of `open`.
 struct Starts<'a> {
     walks: &'a [Access; BATCH],
     from: &'a mut [u8; BATCH],
@@ -149,7 +149,7 @@ impl Questions for Starts<'_> {
 }
 
 impl Tlb {
-    /// The same as [`Tlb::access`] for each of these accesses of a space in this order, and faster; returns the sum of what they cost in cycles.
+    /// Equivalent to [`Tlb::access`] for each of these accesses of a space in this order, and faster; returns the sum of their costs in cycles.
     pub fn access_all(&mut self, space: u16, accesses: &[Access]) -> u64 {
         let mut cycles = 0;
         let mut rest = accesses;
@@ -205,7 +205,7 @@ impl Tlb {
         cycles
     }
 
-    /// Asks a level of TLB for the first so many in `missed`. Leaves what it does not have there, and returns how many.
+    /// Looks up the first so many of `missed` in a level of TLB. Leaves the misses there, and returns their number.
     fn level(&mut self, context: Context, n: usize, slots: [Option<Slot>; 3]) -> usize {
         let missed = &mut self.batch.missed;
         let (mut at, mut left) = (0, 0);
@@ -234,7 +234,7 @@ impl Tlb {
         left
     }
 
-    /// Asks the page-walk caches, lowest level first, where so many walks start.
+    /// Looks up in the page-walk caches, lowest level first, where so many walks start.
     fn start_walks(&mut self, context: Context, walks: usize) {
         let Batch { missed, from, open, .. } = &mut *self.batch;
         let top = self.walker.top();
@@ -261,7 +261,7 @@ impl Tlb {
             if level > highest {
                 store.access_all(left, ALL_WAYS, &mut starts);
             } else {
-                // An entry that maps the page itself is no table's, and not asked for.
+                // An entry that maps the page itself is not a table's, and is not looked up.
                 for nth in 0..left {
                     let size = missed[usize::from(starts.open[nth]) % BATCH].size();
                     let (number, tag) = starts.number_and_tag(nth);
@@ -322,11 +322,11 @@ impl Tlb {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tlb::predict::chase;
+    use crate::tlb::tests::next_place;
     use crate::tlb::{Nested, PRESETS};
     use proptest::prelude::*;
 
-    /// All that later accesses depend on, and what was counted.
+    /// All state that later accesses depend on, and the counts.
     fn state(tlb: &Tlb) -> String {
         format!(
             "{:?} {:?} {:?} {:?} {:?}",
@@ -368,13 +368,13 @@ mod tests {
             PRESETS[6].with_nested(Some(scattered)),
         ];
         for preset in PRESETS.iter().chain(&others) {
-            // Much memory, so that nearly all walk; then less.
+            // Much memory, so that nearly all accesses walk; then less.
             for bits in [44, 36, 31, 24] {
                 let (mut one, mut many) = (Tlb::new(preset), Tlb::new(preset));
                 let mut place = bits;
                 let accesses: Vec<Access> = (0..5000)
                     .map(|n| {
-                        place = chase(place, 0);
+                        place = next_place(place);
                         let size = match n % 100 {
                             0 => PageSize::Giant,
                             n if n < 30 => PageSize::Huge,

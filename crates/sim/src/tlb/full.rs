@@ -2,7 +2,7 @@
 
 /// No entry.
 const NONE: u8 = u8::MAX;
-/// Places of the index for each entry: so many that two tags seldom want the same one, for what a wrong guess costs the host is far more than a few KB.
+/// Places of the index for each entry: so many that two tags seldom collide, for a branch misprediction costs the host far more than a few KB.
 const SPARSE: usize = 32;
 
 /// A fully associative store of up to 128 tags.
@@ -45,7 +45,7 @@ impl Full {
         (tag.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> self.shift) as usize
     }
 
-    /// The place in the index of a tag, or where it would go; and whether it is there.
+    /// The place in the index of a tag, or where it would go; and whether it is present.
     #[inline]
     fn find(&self, tag: u64) -> (usize, bool) {
         let mask = self.index.len() - 1;
@@ -101,7 +101,7 @@ impl Full {
         hit
     }
 
-    /// Puts a tag in the place of the one that was used longest ago; returns its entry.
+    /// Replaces the least recently used tag by this one; returns its entry.
     #[inline]
     fn replace_oldest(&mut self, tag: u64) -> u8 {
         let entry = self.newer[usize::from(self.end())];
@@ -109,7 +109,7 @@ impl Full {
         if old != 0 {
             self.forget(old, entry);
         }
-        // Forgetting may have moved what is at the place where it would have gone.
+        // Removing may have moved the place where it would have gone.
         let (place, _) = self.find(tag);
         self.index[place] = entry;
         self.tags[usize::from(entry)] = tag;
@@ -152,12 +152,12 @@ impl Full {
         }
     }
 
-    /// Tags that it can hold.
+    /// Number of tags that it can hold.
     pub(super) fn room(&self) -> u64 {
         self.tags.len() as u64
     }
 
-    /// Takes out all of the `n` tags from `tag` on that are there.
+    /// Removes those of the `n` tags from `tag` on that are present.
     pub(super) fn remove_between(&mut self, tag: u64, n: u64) {
         for entry in 0..self.tags.len() {
             if self.tags[entry].wrapping_sub(tag) < n {

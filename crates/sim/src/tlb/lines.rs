@@ -1,4 +1,4 @@
-//! Where the cache lines of page tables are: in L1, L2, L3 or memory.
+//! Which cache holds the lines of page tables: L1, L2, L3 or memory.
 //!
 //! Each level of cache is a set-associative array of tags for lines of page tables alone, as large as the share of the cache that they are said
 //! to win against data ([`Preset::share_percent`](super::Preset)). A line found nowhere comes from memory and is then in every level. Tags
@@ -67,14 +67,14 @@ impl Level {
         same != 0
     }
 
-    /// The same for several lines; leaves those that are not here at the front, in their order, and returns how many.
+    /// The same for several lines; leaves those that miss at the front, in their order, and returns their number.
     #[inline]
     fn filter(&mut self, hashes: &mut [u64]) -> usize {
         let mut missed = 0;
         let mut before = 0;
         for i in 0..hashes.len() {
             let hash = hashes[i];
-            // What was asked for just before is here, and asking again changes nothing.
+            // The line asked for just before is here, and asking again changes nothing.
             let hit = (i > 0 && hash == before) || self.access(hash);
             before = hash;
             hashes[missed] = hash;
@@ -97,7 +97,7 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// Room for so many lines at so many cycles each, L1 first; lines are rounded down to 8 times a power of two.
+    /// Space for so many lines at so many cycles each, L1 first; lines are rounded down to 8 times a power of two.
     pub(super) fn new(levels: [(u64, u32); 3], memory_cycles: u32) -> Self {
         Self {
             levels: levels.map(|(lines, cycles)| Level::new(lines, cycles)),
@@ -105,7 +105,7 @@ impl Lines {
         }
     }
 
-    /// Reads one line; what that takes in cycles.
+    /// Reads one line; returns the cycles.
     #[inline]
     pub(super) fn read(&mut self, key: u64) -> u32 {
         let hash = mix(key);
@@ -117,8 +117,8 @@ impl Lines {
         self.memory_cycles
     }
 
-    /// Reads these lines one after the other; what that takes in cycles, all together. A level of cache knows only what the level before did not have,
-    /// so one level after the other comes to the same. The keys are lost.
+    /// Reads these lines one after the other; returns the cycles in total. A level of cache depends only on what missed in the level before, so going
+    /// level by level is equivalent. The keys are destroyed.
     pub(super) fn read_all(&mut self, keys: &mut [u64]) -> u64 {
         for key in keys.iter_mut() {
             *key = mix(*key);
@@ -133,14 +133,14 @@ impl Lines {
         cycles + left as u64 * u64::from(self.memory_cycles)
     }
 
-    /// Nothing of the page tables is in any cache.
+    /// Drops all lines of page tables from all caches.
     pub(super) fn clear(&mut self) {
         for level in &mut self.levels {
             level.sets.fill(i16x8::splat(0));
         }
     }
 
-    /// How many lines each level can hold.
+    /// Number of lines each level can hold.
     #[must_use]
     pub fn capacity(&self) -> [usize; 3] {
         [0, 1, 2].map(|level: usize| self.levels[level].sets.len() * WAYS)

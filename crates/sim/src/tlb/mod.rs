@@ -3,18 +3,16 @@
 //! [`Tlb::access`] is one translation. The first level is looked up, then the second, then the page table is walked: the page-walk caches say
 //! at which level the walk starts, and each entry that it reads costs the latency of the cache that holds its line ([`Lines`]), or that of
 //! memory. In a virtual machine each of those reads, and the page itself, is first translated by a walk of the host's table (up to 24 reads
-//! for two tables of four levels). What it returns is the delay of a load that waits for the translation; how much of that a
-//! program with independent loads hides is for the caller to say.
+//! for two tables of four levels). It returns the delay of a load that waits for the translation; the caller decides how much of it a program with
+//! independent loads hides.
 //!
 //! | file | subject |
 //! | --- | --- |
-//! | [`batch`] | many accesses at once |
+//! | [`batch`] | batched accesses |
 //! | [`store`], `full`, [`order`] | one set-associative or fully associative array of tags; the order of use in a set |
 //! | [`lines`] | where page-table lines are |
 //! | [`walk`] | walks in one and two dimensions |
 //! | [`preset`], [`presets`] | processors as data, with the source of each figure |
-//! | [`fit`] | the figures of a preset that differ from machine to machine, found by a pointer chase |
-//! | [`predict`] | what random accesses should take, to be compared with a live machine |
 //!
 //! Simplifications. An entry that a flush of its whole space made stale keeps its place until it is replaced (a flush is one new number for
 //! the space, so its cost does not depend on what was there). Loads and stores share the data TLB. A walk sees no other walk. Cache lines of page
@@ -22,11 +20,9 @@
 //! Any flush drops the page-walk cache entries of the whole space, as INVLPG does (Intel SDM vol. 3A, 4.10.4.1; AMD without EFER.TCE).
 
 pub mod batch;
-pub mod fit;
 mod full;
 pub mod lines;
 pub mod order;
-pub mod predict;
 pub mod preset;
 pub mod presets;
 pub mod store;
@@ -82,14 +78,14 @@ impl PageSize {
     }
 }
 
-/// What has happened so far.
+/// Event counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// Translations asked for.
     pub accesses: u64,
-    /// Those that the first level did not have.
+    /// Those that missed in the first level.
     pub l1_misses: u64,
-    /// Those that the second level did not have either, and so walks, by the guest's page size: base, huge, giant.
+    /// Those that missed in the second level too, and so walks, by the guest's page size: base, huge, giant.
     pub walks: [u64; 3],
     /// Page-table entries read in walks, of guest and host.
     pub references: u64,
@@ -106,7 +102,7 @@ impl Counts {
         self.walks.iter().sum()
     }
 
-    /// What happened since an earlier look.
+    /// The counts since an earlier look.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
@@ -133,7 +129,7 @@ fn tag(context: u32, kind: u32, number: u64) -> u64 {
     u64::from(context) << CONTEXT_AT | u64::from(kind) << KIND_AT | number
 }
 
-/// What the entries of a space are tagged with just now; 0: nothing yet.
+/// The context that tags a space's entries at present; 0: none yet.
 #[derive(Debug, Clone, Copy, Default)]
 struct Context {
     pages: u32,
@@ -145,7 +141,7 @@ struct Context {
 pub struct Tlb {
     /// The tag asked for last, which is the last used entry of its set; 0: none.
     last: u64,
-    /// The size that an entry covers at most: the host's.
+    /// The maximum size that an entry covers: the host's page.
     host: PageSize,
     contexts: Box<[Context]>,
     next_context: u32,
@@ -188,13 +184,13 @@ impl Tlb {
         }
     }
 
-    /// The processor that it is.
+    /// The processor that it models.
     #[must_use]
     pub fn preset(&self) -> &Preset {
         &self.preset
     }
 
-    /// One access to an address that is mapped by a page of this size; returns what translating it cost in cycles beyond a first-level hit (0).
+    /// One access to an address mapped by a page of this size; returns the cost of its translation in cycles beyond a first-level hit (0).
     #[inline]
     pub fn access(&mut self, space: u16, address: u64, size: PageSize) -> u32 {
         self.counts.accesses += 1;
@@ -217,7 +213,7 @@ impl Tlb {
         self.miss(space, address, size)
     }
 
-    /// The access after a space got its context.
+    /// The access, after the space got its context.
     #[cold]
     fn first_access(&mut self, space: u16, address: u64, size: PageSize) -> u32 {
         let pages = self.take_contexts(2);
@@ -226,8 +222,7 @@ impl Tlb {
         self.access(space, address, size)
     }
 
-    /// The first of `n` numbers that nothing is tagged with. Once they are used up (after some 200,000 flushes), everything is flushed and they
-    /// start anew.
+    /// The first of `n` unused contexts. Once they are used up (after some 200,000 flushes), everything is flushed and they start again.
     fn take_contexts(&mut self, n: u32) -> u32 {
         if self.next_context + n > CONTEXTS {
             self.flush_all();
@@ -237,7 +232,7 @@ impl Tlb {
         context
     }
 
-    /// The first level has put the entry in; now the second, and the walk.
+    /// The first level has inserted the entry; now the second level, and the walk.
     fn miss(&mut self, space: u16, address: u64, size: PageSize) -> u32 {
         self.counts.l1_misses += 1;
         let context = self.contexts[usize::from(space)];
@@ -268,8 +263,8 @@ impl Tlb {
         cycles
     }
 
-    /// Forgets the translations of so many base pages from this address on, whatever the sizes of the pages that map them, and the page-walk cache entries
-    /// of their space.
+    /// Flushes the translations of so many base pages from this address on, whatever the sizes of the pages that map them, and the page-walk cache
+    /// entries of their space.
     pub fn flush_pages(&mut self, space: u16, address: u64, pages: u64) {
         let context = self.contexts[usize::from(space)].pages;
         if context == 0 || pages == 0 {
@@ -289,13 +284,13 @@ impl Tlb {
         self.drop_walk_entries(space);
     }
 
-    /// Forgets a space's translations. Takes the same short time whatever there is.
+    /// Flushes a space's translations, in constant time.
     pub fn flush_space(&mut self, space: u16) {
         self.last = 0;
         self.contexts[usize::from(space)] = Context::default();
     }
 
-    /// Forgets all translations of all spaces. What the caches hold of page tables stays.
+    /// Flushes all translations of all spaces. Cached lines of page tables stay.
     pub fn flush_all(&mut self) {
         self.last = 0;
         self.contexts.fill(Context::default());
@@ -320,7 +315,7 @@ impl Tlb {
         }
     }
 
-    /// What has happened so far.
+    /// The counts since the start.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.counts

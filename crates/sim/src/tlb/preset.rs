@@ -1,4 +1,4 @@
-//! What a processor's translation hardware is like, as data.
+//! A processor's translation hardware, as data.
 
 use super::store::{Geometry, ALL_WAYS};
 use super::PageSize;
@@ -10,7 +10,7 @@ pub struct Slot {
     pub store: u8,
     /// The ways of a set that it may take, a bit each.
     pub ways: u32,
-    /// The size that an entry covers; smaller than the page's where the processor breaks large entries up ("smashes" them).
+    /// The size that an entry covers; smaller than the page where the processor breaks large entries up ("smashes" them).
     pub covers: PageSize,
 }
 
@@ -35,13 +35,13 @@ impl Slot {
 /// One level of data cache, as the page walker and the reach prediction see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheLevel {
-    /// Its size in bytes; of a shared cache, what one core can count on.
+    /// Its size in bytes; of a shared cache, one core's usable part.
     pub bytes: u64,
     /// Cycles from load to use when the line is there.
     pub cycles: u32,
 }
 
-/// The second dimension of a nested walk: what the host maps the guest's memory with.
+/// The second dimension of a nested walk: the host's mapping of the guest's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Nested {
     /// The host's page size for all guest memory. A TLB entry covers the smaller of the guest's and the host's page.
@@ -74,9 +74,9 @@ impl Nested {
 /// A processor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Preset {
-    /// What it is asked for by.
+    /// Its name.
     pub name: &'static str,
-    /// Which processor, in words.
+    /// The processor, in words.
     pub about: &'static str,
     /// Cycles per microsecond.
     pub mhz: u32,
@@ -90,7 +90,7 @@ pub struct Preset {
     pub l2: [Option<Slot>; 3],
     /// Page-walk caches for PDEs, PDPTEs, PML4Es and PML5Es: which store.
     pub walk: [Option<u8>; 4],
-    /// Cycles more than an L1 hit when the second level has it; also spent before a walk starts.
+    /// Cycles beyond an L1 hit when the second level hits; also spent before a walk starts.
     pub l2_cycles: u32,
     /// Cycles of a walk besides its references to memory.
     pub walk_cycles: u32,
@@ -100,12 +100,12 @@ pub struct Preset {
     pub memory_cycles: u32,
     /// Share of each cache that lines of page tables win against data, in percent.
     pub share_percent: u32,
-    /// Share of a translation's cycles that an access waits for which does not depend on the one before, in percent: a processor has several
-    /// walkers, and goes on meanwhile.
+    /// Share of a translation's cycles that an independent access waits for, in percent: a processor has several walkers, and continues
+    /// meanwhile.
     pub overlap_percent: u32,
     /// Two-dimensional walks, in a virtual machine.
     pub nested: Option<Nested>,
-    /// Where each figure is from: the figure's name (that of its field), and the source.
+    /// The source of each figure, by the name of its field.
     pub sources: &'static [(&'static str, &'static str)],
 }
 
@@ -145,7 +145,7 @@ impl Preset {
         (1_000_000 + self.mhz as u64 / 2) / self.mhz as u64
     }
 
-    /// What a cycle of translation costs an access that does not depend on the one before, in picoseconds.
+    /// The cost of a cycle of translation to an independent access, in picoseconds.
     #[must_use]
     pub const fn ps_per_overlapped_cycle(&self) -> u64 {
         (self.ps_per_cycle() * self.overlap_percent as u64).div_ceil(100)
@@ -157,7 +157,7 @@ impl Preset {
         cycles.saturating_mul(1000) / self.mhz as u64
     }
 
-    /// The most that one translation can take, in cycles.
+    /// The maximum cost of one translation, in cycles.
     #[must_use]
     pub fn most_cycles(&self) -> u64 {
         let guest = u64::from(self.levels);
@@ -170,7 +170,7 @@ impl Preset {
         u64::from(self.l2_cycles) + u64::from(self.walk_cycles) + references * line
     }
 
-    /// Lines of page tables that each cache has room for.
+    /// Lines of page tables that each cache can hold.
     pub(super) fn line_levels(&self) -> [(u64, u32); 3] {
         self.caches.map(|c| {
             (
@@ -180,7 +180,7 @@ impl Preset {
         })
     }
 
-    /// Whether it can be built.
+    /// Checks whether it can be built.
     ///
     /// # Errors
     ///

@@ -1,8 +1,8 @@
 //! Processors, as data, with the source of each figure.
 //!
 //! "Intel ORM" is the Intel 64 and IA-32 Architectures Optimization Reference Manual (248966), chapter 2, the table of TLB parameters of the
-//! microarchitecture; "AMD SOG" AMD's Software Optimization Guide for the family. What no vendor publishes says so, and what it was
-//! taken as. A figure marked † is quoted from memory of the source and could not be looked up while this was written.
+//! microarchitecture; "AMD SOG" AMD's Software Optimization Guide for the family. Where no vendor publishes a figure, the source says so, and what it
+//! was taken as. A figure marked † is quoted from memory of the source and could not be looked up at the time of writing.
 
 use super::preset::{CacheLevel, Nested, Preset, Slot};
 use super::store::Geometry;
@@ -49,20 +49,20 @@ pub fn find(name: &str) -> Option<&'static Preset> {
     ALL.iter().find(|preset| preset.name == name)
 }
 
-/// The processor of a text: a name or alias, then figures that are others here, each after a colon: `zen4:host=2M:mhz=3700`.
+/// The processor described by a text: a name or alias, then figures to override, each after a colon: `zen4:host=2M:mhz=3700`.
 ///
 /// | figure | |
 /// | --- | --- |
 /// | `mhz` | cycles per microsecond |
 /// | `l3`, `memory` | cycles from load to use |
-/// | `l3-mb` | of the L3, what one core can count on |
-/// | `share` | of each cache, what lines of page tables win, in percent |
-/// | `overlap` | of a translation, what independent accesses wait for, in percent |
+/// | `l3-mb` | one core's usable part of the L3 |
+/// | `share` | share of each cache that lines of page tables win, in percent |
+/// | `overlap` | share of a translation that independent accesses wait for, in percent |
 /// | `host` | a virtual machine whose host maps with `4K`, `2M` or `1G`; `none`: no virtual machine |
 /// | `scatter` | bits of address over which the guest's base pages are scattered in a virtual machine; 0: in order |
 ///
 /// # Errors
-/// What is wrong with it, in one line.
+/// The error in it, in one line.
 pub fn named(text: &str) -> Result<Preset, String> {
     let (name, figures) = text.split_once(':').unwrap_or((text, ""));
     let known = || names().collect::<Vec<_>>().join(", ");
@@ -95,7 +95,7 @@ pub fn named(text: &str) -> Result<Preset, String> {
             }
             "scatter" => match preset.nested.as_mut() {
                 Some(nested) => nested.scatter_bits = number()?,
-                None => return Err(format!("'{figure}' is for virtual machines: host= first")),
+                None => return Err(format!("'{figure}' applies to virtual machines only: set host= first")),
             },
             _ => return Err(wrong()),
         }

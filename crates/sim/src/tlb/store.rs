@@ -1,15 +1,15 @@
 //! One structure that holds translations: set-associative or fully associative, true LRU or tree pseudo-LRU.
 //!
-//! A look-up and the insertion after a miss are one operation, [`Store::access`]. No heap, no hashing of std and no division: sets are a power
-//! of two, each way has a one-byte print, and all prints of a set are compared at once; the order of use of a set is one integer
-//! ([`order`](super::order)). Whether it hit or missed, the same instructions run: the host cannot guess which it will be, and a wrong guess
-//! costs it more than the whole look-up. More than 24 ways in one set is a fully associative store: a small open-addressed index and a linked list.
+//! A look-up and the insertion after a miss are one operation, [`Store::access`]. No heap, no hashing of std and no division: sets are a power of
+//! two, each way has a one-byte print, and all prints of a set are compared at once; the order of use of a set is one integer
+//! ([`order`](super::order)). Hits and misses run the same instructions: the host cannot predict which it will be, and a misprediction costs more
+//! than the whole look-up. More than 24 ways in one set is a fully associative store: a small open-addressed index and a linked list.
 
 use super::full::Full;
 use super::order::{touch_tree, tree_victim, Order};
 use wide::{i8x16, CmpEq};
 
-/// How a set chooses what it gives up.
+/// The replacement policy of a set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Replacement {
     /// The entry whose last use is longest ago.
@@ -25,7 +25,7 @@ pub struct Geometry {
     pub entries: u32,
     /// Entries per set; equal to `entries` where the store is fully associative.
     pub ways: u32,
-    /// What a full set gives up.
+    /// The replacement policy.
     pub replacement: Replacement,
     /// Whether the set is the low bits of the number folded with the next ones (Skylake's L2, by Gras et al., TLBleed, USENIX Security 2018) or
     /// the low bits alone.
@@ -66,7 +66,7 @@ impl Geometry {
         }
     }
 
-    /// Why there can be no such store, if so.
+    /// Checks whether the geometry is possible.
     ///
     /// # Errors
     ///
@@ -119,7 +119,7 @@ pub enum Store {
     Full(Full),
 }
 
-/// What [`Store::access_all`] is asked, and who is told.
+/// The queries of [`Store::access_all`], and the receiver of the answers.
 pub(super) trait Questions {
     /// The number and the tag of the nth question.
     fn number_and_tag(&self, nth: usize) -> (u64, u64);
@@ -141,7 +141,7 @@ impl Store {
         }
     }
 
-    /// Whether `tag` is there; if not, it is now, in place of the least recently used entry among the ways that `ways` allows.
+    /// Whether `tag` is present; if not, it is inserted, replacing the least recently used entry among the ways that `ways` allows.
     #[inline]
     pub(super) fn access(&mut self, number: u64, tag: u64, ways: u32) -> bool {
         match self {
@@ -152,7 +152,7 @@ impl Store {
         }
     }
 
-    /// The same for many tags in their order. What kind of store this is, is asked only once.
+    /// The same for many tags in their order. The kind of the store is dispatched on only once.
     #[inline]
     pub(super) fn access_all(&mut self, n: usize, ways: u32, questions: &mut impl Questions) {
         match self {
@@ -163,7 +163,7 @@ impl Store {
         }
     }
 
-    /// Takes `tag` out, if it is there.
+    /// Removes `tag`, if it is present.
     pub(super) fn remove(&mut self, number: u64, tag: u64) {
         match self {
             Self::Small(sets) => sets.remove(number, tag),
@@ -173,9 +173,9 @@ impl Store {
         }
     }
 
-    /// Takes out, as far as they are there, `n` tags that follow each other, of pages that do: the first page's number and tag.
+    /// Removes those present of `n` consecutive tags, of consecutive pages: the first page's number and tag.
     pub(super) fn remove_all(&mut self, number: u64, tag: u64, n: u64) {
-        // Looking at an entry is much quicker than looking for one.
+        // Scanning all entries is much quicker than looking up each tag.
         if n * 8 < self.room() {
             return (0..n).for_each(|k| self.remove(number + k, tag + k));
         }
@@ -187,7 +187,7 @@ impl Store {
         }
     }
 
-    /// Tags that it can hold.
+    /// Number of tags that it can hold.
     fn room(&self) -> u64 {
         match self {
             Self::Small(sets) => sets.geometry.entries.into(),
@@ -197,7 +197,7 @@ impl Store {
         }
     }
 
-    /// Takes everything out.
+    /// Removes everything.
     pub(super) fn clear(&mut self) {
         match self {
             Self::Small(sets) => sets.clear(),
@@ -208,7 +208,7 @@ impl Store {
     }
 }
 
-/// Asks one question after the other. What was asked just before is there and the last used: asking again changes nothing.
+/// Looks up one tag after the other. The tag looked up just before is present and most recent: looking it up again changes nothing.
 #[inline]
 fn ask_all(n: usize, questions: &mut impl Questions, mut access: impl FnMut(u64, u64) -> bool) {
     let mut before = 0;
@@ -278,7 +278,7 @@ impl<O: Order, const VECTORS: usize, const WAYS: usize> Set<O, VECTORS, WAYS> {
             marks |= (prints.cmp_eq(print).move_mask() as u32) << (n * LANES);
         }
         // Nearly always the first mark is right, or there is none: no branch depends on which. Without any, some tag, which is not the one
-        // wanted, is looked at for nothing.
+        // wanted, is compared in vain.
         let others = marks & marks.wrapping_sub(1);
         if others != 0 {
             return self.find_among(tag, marks);
@@ -410,7 +410,7 @@ impl<O: Order, const VECTORS: usize, const WAYS: usize> Sets<O, VECTORS, WAYS> {
         }
     }
 
-    /// Takes out all of the `n` tags from `tag` on that are there.
+    /// Removes those of the `n` tags from `tag` on that are present.
     fn remove_between(&mut self, tag: u64, n: u64) {
         let (plru, ways) = (self.plru, self.geometry.ways);
         for set in &mut self.sets {

@@ -5,7 +5,7 @@
 //! cached entry above the leaf and reads what is below it.
 //!
 //! Nested (Intel EPT, AMD nested paging): each guest entry lies at a guest-physical address, which the host's table has to translate before it
-//! can be read, and so does the page itself: g guest and h host levels are up to g·(h+1)+h reads. Guest-physical addresses are taken to
+//! can be read, and so does the page itself: g guest and h host levels are up to g·(h+1)+h reads. Guest-physical addresses are assumed to
 //! be laid out like virtual ones: a space's pages in one area, the entries of each level in others, eight bytes each in the order of
 //! what they map; or base pages, tables among them, are scattered ([`Nested::scatter_bits`](super::Nested)).
 
@@ -14,7 +14,7 @@ use super::preset::Preset;
 use super::store::{Store, ALL_WAYS};
 use super::{tag, PageSize, KIND_AT};
 
-/// Who takes the lines that a walk reads.
+/// Reads the lines of a walk.
 pub(super) trait Reader {
     /// The line of one entry.
     fn one(&mut self, key: u64);
@@ -26,7 +26,7 @@ pub(super) trait Reader {
 /// Reads them at once.
 pub(super) struct AtOnce<'a> {
     pub lines: &'a mut Lines,
-    /// What it took.
+    /// The cycles taken.
     pub cycles: u32,
 }
 
@@ -47,7 +47,7 @@ impl Reader for AtOnce<'_> {
 /// Notes them, to be read in the same order later. There must be room.
 pub(super) struct Later<'a> {
     pub keys: &'a mut [u64],
-    /// How many.
+    /// Number of lines.
     pub noted: usize,
 }
 
@@ -71,7 +71,7 @@ impl Reader for Later<'_> {
     }
 }
 
-/// Most lines that [`Later`] needs room for in one walk: five levels on five, and those that do not count.
+/// Maximum of lines that [`Later`] needs space for in one walk: five levels on five, and those that do not count.
 pub(super) const MOST_LINES: usize = 6 * 5 + 5 + 5;
 
 /// The host's side of nested walks.
@@ -138,7 +138,7 @@ impl Walker {
         }
     }
 
-    /// Forgets what the caches of the host's side hold; the guest's are the TLB's stores.
+    /// Flushes the host side's caches; the guest's are the TLB's stores.
     pub(super) fn clear(&mut self) {
         if let Some(host) = &mut self.host {
             for store in host.caches.iter_mut().flatten().chain(&mut host.tlb) {
@@ -153,7 +153,7 @@ impl Walker {
         self.top
     }
 
-    /// What a walk takes besides its lines, in cycles.
+    /// The cost of a walk besides its lines, in cycles.
     #[inline]
     pub(super) fn cycles(&self) -> u32 {
         self.cycles
@@ -165,7 +165,7 @@ impl Walker {
         self.caches[level as usize - 1]
     }
 
-    /// The level at which a walk for a page of this size starts to read: below the lowest entry that is cached.
+    /// The level at which a walk for a page of this size starts to read: below the lowest cached entry.
     #[inline]
     pub(super) fn start(&self, stores: &mut [Store], context: u32, address: u64, size: PageSize) -> u32 {
         for level in size.level() + 1..=self.top {
@@ -173,7 +173,7 @@ impl Walker {
                 continue;
             };
             let (number, wanted) = entry(context, address, level);
-            // A miss puts in what the walk is about to read.
+            // A miss inserts what the walk is about to read.
             if stores[usize::from(store)].access(number, wanted, ALL_WAYS) {
                 return level - 1;
             }
@@ -181,7 +181,7 @@ impl Walker {
         self.top
     }
 
-    /// The rest of a walk for a page of this size, which starts at this level. Returns how many entries it reads, of guest and host.
+    /// The rest of a walk for a page of this size, which starts at this level. Returns the number of entries it reads, of guest and host.
     #[inline]
     pub(super) fn walk(
         &mut self,

@@ -1,74 +1,16 @@
-//! Recordings: what processes did to their memory, and what a scanner saw of it. The format is described in `docs/trace.md`.
+//! Recordings (`mega_trace`) on simulated memory: recorded from a program, replayed as a program, exported as tables.
 //!
 //! ```text
-//!   Writer ─► file ─► Reader ─┐
-//!   text, Valgrind lackey ────┴─► Source ─┬─► Replay, a Program on any Memory
-//!   Program ─► Recorder ─► Memory (and a  ├─► Scans, what a policy is shown
-//!              Writer)                    └─► export, Parquet tables
+//!   Program ─► Recorder ─► Memory (and a Writer)
+//!   Source ─┬─► Replay, a Program on any Memory
+//!           └─► export, Parquet tables
 //! ```
-//!
-//! All readers stream in bounded memory and take what they read for hostile: an error names the byte, the record and the field, or the
-//! line and the column.
 
-mod error;
-mod frame;
-mod lackey;
-mod lines;
 mod parquet;
 mod places;
-mod reader;
-#[cfg(test)]
-mod reader_tests;
-mod record;
 mod recorder;
 mod replay;
-mod scans;
-mod text;
-mod varint;
-mod writer;
 
-pub use error::{TraceError, What};
-pub use lackey::LackeyReader;
 pub use parquet::{export, ExportError};
-pub use reader::Reader;
-pub use record::{Header, Kind, Record, MOST_RUN};
 pub use recorder::Recorder;
 pub use replay::{Replay, ReplayOptions};
-pub use scans::Scans;
-pub use text::{write_text, TextReader};
-pub use writer::Writer;
-
-/// Where records come from.
-pub trait Source {
-    /// The next record; none at the proper end.
-    ///
-    /// # Errors
-    /// What is wrong with the input, and where. To ask again after an error gives an error or the end.
-    fn next_record(&mut self) -> Result<Option<Record>, TraceError>;
-}
-
-impl<S: Source + ?Sized> Source for Box<S> {
-    fn next_record(&mut self) -> Result<Option<Record>, TraceError> {
-        (**self).next_record()
-    }
-}
-
-/// Reads to the end; returns the number of records. A check of a file, and all that a fuzz target needs:
-/// `let _ = Reader::new(data).and_then(|mut r| count(&mut r));`.
-///
-/// # Errors
-/// The first that is wrong.
-pub fn count(source: &mut impl Source) -> Result<u64, TraceError> {
-    let mut records = 0;
-    while source.next_record()?.is_some() {
-        records += 1;
-    }
-    Ok(records)
-}
-
-/// Records in memory, for tests.
-impl Source for std::vec::IntoIter<Record> {
-    fn next_record(&mut self) -> Result<Option<Record>, TraceError> {
-        Ok(self.next())
-    }
-}

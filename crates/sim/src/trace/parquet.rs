@@ -12,9 +12,8 @@ use parquet::file::properties::{WriterProperties, WriterPropertiesPtr};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 
-use super::record::{Kind, Record};
-use super::{Source, TraceError};
 use mega_core::observe::{Machine, Observation, ProcessId};
+use mega_trace::{Kind, Record, Source, TraceError};
 
 /// Rows that are held before they are written: what bounds memory to about 20 MB a table.
 const ROWS: usize = 1 << 17;

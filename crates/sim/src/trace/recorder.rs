@@ -1,8 +1,7 @@
 //! A memory that writes down what a program does to it.
 
-use super::record::{Header, Kind, Record};
-use super::Writer;
-use crate::workload::{Advice, Memory, MemoryError};
+use crate::workload::{Memory, MemoryError};
+use mega_trace::{Advice, Header, Kind, Record, Writer, MOST_RUN};
 use std::io::Write;
 
 /// Computing is written down when so much has come together, in ns: not each little piece, which would cut runs of accesses short.
@@ -119,7 +118,7 @@ impl<M: Memory, W: Write> Recorder<M, W> {
                     *count = 2;
                     return;
                 }
-                if next == address && *count < super::MOST_RUN {
+                if next == address && *count < MOST_RUN {
                     *count += 1;
                     return;
                 }

@@ -1,10 +1,9 @@
 //! A program that does what a trace says.
 
 use super::places::Places;
-use super::record::{Kind, Record};
-use super::{Source, TraceError};
 use crate::workload::{Memory, MemoryError, Program, ProgramError, Progress, Results};
 use mega_core::units::BASE_PAGE_BYTES as PAGE;
+use mega_trace::{Kind, Record, Source, TraceError};
 use serde::{Deserialize, Serialize};
 
 /// How to replay.
@@ -233,11 +232,12 @@ impl<M: Memory, S: Source> Program<M> for Replay<S> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::reader_tests::any_record;
-    use super::super::{Header, Reader, Recorder};
+    use super::super::Recorder;
     use super::*;
-    use crate::workload::{run_to_end, Advice, CountingMemory, Spec, NAMES};
+    use crate::workload::{run_to_end, CountingMemory, Spec, NAMES};
     use mega_core::units::HUGE_PAGE_BYTES;
+    use mega_trace::testing::any_record;
+    use mega_trace::{Advice, Header, LackeyReader, Reader, TextReader};
     use proptest::prelude::*;
 
     fn small(name: &str) -> Spec {
@@ -355,7 +355,7 @@ mod tests {
     fn only_one_process_is_replayed_and_times_are_kept() {
         let text = "process 5\nmap 0 4096\nw 0\nprocess 6\nmap 0 8192\nw 0\nprocess 5\ntime 100\nw 0\ntime 5000\nw 8\n";
         for (process, writes) in [(None, 3), (Some(6), 1)] {
-            let source = super::super::TextReader::new(text.as_bytes());
+            let source = TextReader::new(text.as_bytes());
             let mut replay = Replay::new(
                 source,
                 ReplayOptions {
@@ -373,7 +373,7 @@ mod tests {
     #[test]
     fn places_never_mapped_are_mapped_when_asked_for() {
         let text = " L 1fff000758,8\n S 1fff000758,8\n S 1fffffffff,8\n S ffffffffffffffff,1\n";
-        let source = || super::super::LackeyReader::new(text.as_bytes(), false);
+        let source = || LackeyReader::new(text.as_bytes(), false);
         let mut m = CountingMemory::new();
         let mut replay = Replay::new(
             source(),

@@ -1,4 +1,4 @@
-//! Accesses that a program makes without looking at the clock in between, so that a memory may take them together.
+//! Accesses that a program makes without reading the clock in between, so that a memory can process them together.
 
 use super::Memory;
 
@@ -40,10 +40,10 @@ impl Access {
     }
 }
 
-/// How many accesses come together at most.
+/// Maximum accesses of a batch.
 const MOST: usize = 128;
 
-/// Collects accesses, and makes them when there are enough, and when it is dropped: until then nobody else can see the memory.
+/// Collects accesses, and makes them when it is full or dropped; until then the memory is borrowed.
 ///
 /// What it collects has the same effect as the calls of [`Memory`] in the same order.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! A B-tree under random lookups and inserts: dependent loads all over it, as in a database's index.
 
 use super::btree_nodes::Tree;
-use super::pattern::{self, below, mix};
+use super::pattern::{self, below, mix, BTREE_ABSENT};
 use super::program::{after, check_mib, describe, map_area};
 use super::{Memory, Program, ProgramError, Progress, Results, BATCH, MIB};
 use rand_core::RngCore;
@@ -12,17 +12,17 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct BtreeOptions {
-    /// Room for the tree in MiB.
+    /// Capacity of the tree in MiB.
     pub mib: u64,
-    /// Share of the room that is used before it serves.
+    /// Share of the capacity filled before it serves.
     pub load: f64,
-    /// Time to serve in ns.
+    /// How long to serve, in ns.
     pub time_ns: u64,
-    /// Share of inserts, as long as there is room.
+    /// Share of inserts, until the tree is full.
     pub inserts: f64,
     /// MADV_HUGEPAGE on the memory.
     pub advise: bool,
-    /// Seed of everything random.
+    /// Seed of all random draws.
     pub seed: u64,
 }
 
@@ -38,9 +38,6 @@ impl Default for BtreeOptions {
         }
     }
 }
-
-/// One lookup in this many is of a key that is not there.
-const ABSENT: u64 = 64;
 
 #[derive(Debug)]
 enum State {
@@ -59,7 +56,7 @@ pub struct Btree {
 }
 
 impl Btree {
-    /// With these options.
+    /// Creates the program with these options.
     ///
     /// # Errors
     /// More memory than an address space has.
@@ -118,7 +115,7 @@ impl<M: Memory> Program<M> for Btree {
                             "insert"
                         } else {
                             let len = tree.len();
-                            let absent = (random >> 10) % ABSENT == 0;
+                            let absent = (random >> 10) % BTREE_ABSENT == 0;
                             tree.contains(memory, key(below(random, len.max(1)) + if absent { len } else { 0 }));
                             "lookup"
                         };

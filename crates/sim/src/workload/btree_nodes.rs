@@ -1,4 +1,4 @@
-//! The B+-tree of `btree`, node by node as the live one (crates/lab/src/workload/btree_nodes.rs): 512 bytes a node, 31 keys. Keys are
+//! The B+-tree of `btree`, with the live one's nodes (crates/lab/src/workload/btree/nodes.rs): 512 bytes a node, 31 keys. Keys are
 //! kept, for the layout depends on them; values are not.
 
 use super::{pace, Memory, PAGE};
@@ -133,7 +133,7 @@ impl Tree {
         above.count += 1;
     }
 
-    /// Inserts a key; false when there may be no room for it. A key that is there stays as it is.
+    /// Inserts a key; false when it might not fit. A key already present is left unchanged.
     pub(super) fn insert<M: Memory>(&mut self, memory: &mut M, key: u64) -> bool {
         if self.nodes.len() + self.height + 1 > self.capacity {
             return false;

@@ -37,7 +37,7 @@ macro_rules! catalogue {
             /// The program, ready to run on a memory of this kind.
             ///
             /// # Errors
-            /// Options that make no sense.
+            /// Invalid options.
             pub fn build<M: Memory + 'static>(&self) -> Result<Box<dyn Program<M>>, ProgramError> {
                 Ok(match self {
                     $(Self::$variant(options) => Box::new($program::new(*options)?),)*

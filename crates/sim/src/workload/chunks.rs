@@ -1,6 +1,6 @@
 //! MEGA's Table 4: memory allocated in chunks of 32 MB, of which one sixth is used.
 
-use super::pattern::{self, chunk_visited, chunk_word};
+use super::pattern::{self, chunk_visited, chunk_word, CHUNK_VISITS};
 use super::program::{after, describe, map_area};
 use super::sampled::weighed;
 use super::{pace, Batch, Memory, Program, ProgramError, Progress, Results, BATCH, MIB, PAGE};
@@ -18,13 +18,13 @@ pub struct ChunksOptions {
     pub chunk_mib: u64,
     /// One chunk in this many is used.
     pub one_in: u32,
-    /// Time to use them in ns.
+    /// How long to use them, in ns.
     pub time_ns: u64,
-    /// Visits that one simulated one stands for.
+    /// Visits represented by each simulated one.
     pub weight: u64,
     /// MADV_HUGEPAGE on the chunks.
     pub advise: bool,
-    /// Seed of everything random.
+    /// Seed of all random draws.
     pub seed: u64,
 }
 
@@ -41,9 +41,6 @@ impl Default for ChunksOptions {
         }
     }
 }
-
-/// Visits between two looks at the end of the time, as the live one.
-const VISITS: u64 = 4096;
 
 #[derive(Debug)]
 enum State {
@@ -63,7 +60,7 @@ pub struct Chunks {
 }
 
 impl Chunks {
-    /// With these options.
+    /// Creates the program with these options.
     ///
     /// # Errors
     /// A chunk larger than all of them, or than an address space.
@@ -147,7 +144,7 @@ impl<M: Memory> Program<M> for Chunks {
                     let count = BATCH.saturating_mul(o.weight.max(1));
                     self.results.operations += count;
                     self.results.mark(now, count);
-                    if (o.weight > 1 || self.results.operations % VISITS == 0) && now >= *end_ns {
+                    if (o.weight > 1 || self.results.operations % CHUNK_VISITS == 0) && now >= *end_ns {
                         self.state = State::Done;
                     } else if now >= until_ns {
                         return Ok(Progress::Ran);
@@ -175,7 +172,7 @@ mod tests {
         let (m, p) = run(Chunks::new(o).unwrap());
         assert_eq!((m.written_pages(), m.calls[0], m.stray), (7 * 512, 7, 0));
         // Chunks 0 and 6 are read.
-        assert!(m.reads >= VISITS && m.reads % VISITS == 0);
+        assert!(m.reads >= CHUNK_VISITS && m.reads % CHUNK_VISITS == 0);
         assert_eq!(p.chunks.len(), 7);
         steps_do_not_matter(|| Chunks::new(o).unwrap());
     }

@@ -40,7 +40,7 @@ pub struct Churn {
 }
 
 impl Churn {
-    /// With these options.
+    /// Creates the program with these options.
     ///
     /// # Errors
     /// An area larger than an address space.
@@ -78,7 +78,7 @@ impl<M: Memory> Program<M> for Churn {
                 (true, false) => pace::CHECK_PAGE,
             };
             while *page < pages {
-                // Up to the next look at the clock.
+                // Up to the next clock read.
                 let to = (*page + 1).next_multiple_of(BATCH).min(pages);
                 let mut batch = Batch::new(memory);
                 for page in *page..to {

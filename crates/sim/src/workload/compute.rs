@@ -1,4 +1,4 @@
-//! A plain compute job: hashes a small area again and again. Nothing that huge pages help.
+//! A plain compute job: hashes a small area repeatedly. Huge pages do not help it.
 
 use super::program::{after, describe, map_area};
 use super::{pace, Memory, Program, ProgramError, Progress, Results, PAGE, PAGE_WORDS};
@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 pub struct ComputeOptions {
     /// Size of the area in KiB.
     pub kib: u32,
-    /// Time to compute for in ns.
+    /// How long to compute, in ns.
     pub time_ns: u64,
-    /// Passes over the area to do, instead of a time.
+    /// Number of passes, instead of a duration.
     pub passes: Option<u64>,
     /// MADV_HUGEPAGE on the area.
     pub advise: bool,
@@ -40,10 +40,10 @@ pub struct Compute {
 }
 
 impl Compute {
-    /// With these options.
+    /// Creates the program with these options.
     ///
     /// # Errors
-    /// None so far.
+    /// None at present.
     pub fn new(options: ComputeOptions) -> Result<Self, ProgramError> {
         Ok(Self {
             options,
@@ -83,7 +83,7 @@ impl<M: Memory> Program<M> for Compute {
         };
         loop {
             let now = memory.now_ns();
-            // One pass at least, as the live one.
+            // At least one pass, as in the live workload.
             if self.passes > 0 && o.passes.map_or(now >= end_ns, |n| self.passes >= n) {
                 return Ok(Progress::Done);
             }

@@ -17,7 +17,7 @@ pub struct GraphOptions {
     pub iterations: u32,
     /// MADV_HUGEPAGE on the memory.
     pub advise: bool,
-    /// Seed of everything random.
+    /// Seed of all random draws.
     pub seed: u64,
 }
 
@@ -69,7 +69,7 @@ pub struct PageRank {
 }
 
 impl PageRank {
-    /// With these options.
+    /// Creates the program with these options.
     ///
     /// # Errors
     /// More than 2^32 edges or 2^31 vertices, or none.

@@ -1,5 +1,6 @@
 //! GUPS: random updates of a large table of 64-bit integers.
 
+use super::pattern::GUPS_UPDATES;
 use super::program::{after, describe, map_area};
 use super::sampled::weighed;
 use super::{pace, pattern, Batch, Memory, Program, ProgramError, Progress, Results, BATCH, MIB, PAGE};
@@ -12,15 +13,15 @@ use serde::{Deserialize, Serialize};
 pub struct GupsOptions {
     /// Size of the table in MiB.
     pub mib: u64,
-    /// Time to update for in ns.
+    /// How long to update, in ns.
     pub time_ns: u64,
-    /// Updates to do, instead of a time.
+    /// Number of updates, instead of a duration.
     pub updates: Option<u64>,
-    /// Updates that one simulated one stands for.
+    /// Updates represented by each simulated one.
     pub weight: u64,
     /// MADV_HUGEPAGE on the table.
     pub advise: bool,
-    /// Seed of everything random.
+    /// Seed of all random draws.
     pub seed: u64,
 }
 
@@ -37,9 +38,7 @@ impl Default for GupsOptions {
     }
 }
 
-/// Updates between two looks at the end of the time, as the live one.
-const CHUNK: u64 = 16_384;
-/// Updates between two looks at the end of a step.
+/// Updates between checks of the end of a step.
 const PIECE: u64 = 1024;
 
 #[derive(Debug)]
@@ -60,7 +59,7 @@ pub struct Gups {
 }
 
 impl Gups {
-    /// With these options.
+    /// Creates the program with these options.
     ///
     /// # Errors
     /// A table larger than an address space.
@@ -128,7 +127,7 @@ impl<M: Memory> Program<M> for Gups {
                     self.results.mark(now, count);
                     let over = match self.options.updates {
                         Some(_) => count == left,
-                        None => (done + count) % CHUNK == 0 && now >= *end_ns,
+                        None => (done + count) % GUPS_UPDATES == 0 && now >= *end_ns,
                     };
                     if over {
                         self.state = State::Done;
@@ -173,6 +172,6 @@ mod tests {
             ..GupsOptions::default()
         };
         let results = steps_do_not_matter(|| Gups::new(o).unwrap());
-        assert!(results.operations % CHUNK == 0 && results.phase_ns("update") >= 1_000_000);
+        assert!(results.operations % GUPS_UPDATES == 0 && results.phase_ns("update") >= 1_000_000);
     }
 }

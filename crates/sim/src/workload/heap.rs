@@ -17,13 +17,13 @@ pub struct HeapOptions {
     pub mib: u64,
     /// Size of the array in MiB.
     pub array_mib: u64,
-    /// The heap grows by so many KiB: what malloc asks for at a time (M_TOP_PAD and a little).
+    /// Heap growth step in KiB: malloc's request size (M_TOP_PAD and a little).
     pub grow_kib: u64,
     /// Visits: each reads and writes a word of the array and one of the heap.
     pub visits: u64,
-    /// Visits that one simulated visit stands for.
+    /// Visits represented by each simulated one.
     pub weight: u64,
-    /// Seed of everything random.
+    /// Seed of all random draws.
     pub seed: u64,
 }
 
@@ -61,7 +61,7 @@ pub struct Heap {
 }
 
 impl Heap {
-    /// With these options.
+    /// Creates the program with these options.
     ///
     /// # Errors
     /// Areas larger than an address space; a heap that does not grow, or not by pages.

@@ -1,4 +1,4 @@
-//! The allocation-latency study's khugehog: a driver that takes 2 MB after 2 MB of the kernel's memory until there are none, and times each.
+//! The allocation-latency study's khugehog: a driver that allocates 2 MB blocks of kernel memory to exhaustion and times each.
 
 use super::program::{after, describe};
 use super::{Memory, Program, ProgramError, Progress, Results};
@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HogOptions {
-    /// Compact all memory by hand before (`/proc/sys/vm/compact_memory`).
+    /// Compact all memory first (`/proc/sys/vm/compact_memory`).
     pub compact: bool,
-    /// Time to wait before in ns; others may compact meanwhile.
+    /// Delay before it starts in ns; others may compact meanwhile.
     pub wait_ns: u64,
-    /// So many at most; all that there are when not given.
+    /// Maximum number of blocks; all there are when not given.
     pub count: Option<u64>,
 }
 
@@ -27,10 +27,10 @@ pub struct Hog {
 }
 
 impl Hog {
-    /// With these options.
+    /// Creates the program with these options.
     ///
     /// # Errors
-    /// None so far.
+    /// None at present.
     pub fn new(options: HogOptions) -> Result<Self, ProgramError> {
         Ok(Self {
             options,

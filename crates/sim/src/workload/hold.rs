@@ -1,4 +1,4 @@
-//! Two plain programs that hold memory: `sparse` touches a scattered share of an area and goes to sleep, `dense` touches all of one
+//! Two plain programs that hold memory: `sparse` touches a scattered share of an area and sleeps, `dense` touches all of one
 //! and keeps it hot.
 
 use super::pattern::{self, sparse_pages};
@@ -12,13 +12,13 @@ use serde::{Deserialize, Serialize};
 pub struct SparseOptions {
     /// Size of the area in MiB.
     pub mib: u64,
-    /// Share of the base pages that is touched.
+    /// Share of the base pages to touch.
     pub share: f64,
-    /// Time to hold them in ns; for ever when not given.
+    /// How long to hold them, in ns; indefinitely when not given.
     pub time_ns: Option<u64>,
     /// MADV_HUGEPAGE on the area.
     pub advise: bool,
-    /// Seed of everything random.
+    /// Seed of all random draws.
     pub seed: u64,
 }
 
@@ -98,10 +98,10 @@ pub struct Sparse {
 }
 
 impl Sparse {
-    /// With these options.
+    /// Creates the program with these options.
     ///
     /// # Errors
-    /// An area too large, a share that is none.
+    /// An area that is too large, or an invalid share.
     pub fn new(options: SparseOptions) -> Result<Self, ProgramError> {
         check_mib(options.mib)?;
         check_share("share", options.share)?;
@@ -162,7 +162,7 @@ pub struct DenseOptions {
     pub hot_ns: u64,
     /// Write to each page in every sweep, not only read.
     pub write: bool,
-    /// Time to keep it hot in ns; for ever when not given.
+    /// How long to keep it hot, in ns; indefinitely when not given.
     pub time_ns: Option<u64>,
     /// MADV_HUGEPAGE on the area.
     pub advise: bool,
@@ -200,7 +200,7 @@ pub struct Dense {
 }
 
 impl Dense {
-    /// With these options.
+    /// Creates the program with these options.
     ///
     /// # Errors
     /// An area too large.
@@ -246,7 +246,7 @@ impl<M: Memory> Program<M> for Dense {
                 }
                 DenseState::Sweep { page, start_ns } => {
                     while *page < pages {
-                        // Up to the next look at the clock.
+                        // Up to the next clock read.
                         let to = (*page + 1).next_multiple_of(BATCH).min(pages);
                         let mut batch = Batch::new(memory);
                         for at in (*page..to).map(|page| self.base + page * PAGE) {

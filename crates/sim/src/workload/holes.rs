@@ -14,15 +14,15 @@ pub struct HolesOptions {
     pub mib: u64,
     /// Time to iterate over what is left in ns.
     pub time_ns: u64,
-    /// Free chunks drawn at random, not every second one.
+    /// Free random chunks instead of every second one.
     pub random: bool,
-    /// Free by MADV_DONTNEED, not by munmap.
+    /// Free by MADV_DONTNEED instead of munmap.
     pub dontneed: bool,
-    /// Chunks gone through that one simulated one stands for.
+    /// Chunk visits represented by each simulated one.
     pub weight: u64,
     /// MADV_HUGEPAGE on the memory.
     pub advise: bool,
-    /// Seed of everything random.
+    /// Seed of all random draws.
     pub seed: u64,
 }
 
@@ -71,7 +71,7 @@ pub struct Holes {
 }
 
 impl Holes {
-    /// With these options.
+    /// Creates the program with these options.
     ///
     /// # Errors
     /// An area larger than an address space.

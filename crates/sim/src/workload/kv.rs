@@ -1,9 +1,9 @@
-//! A key-value store: a hash table under reads, inserts and deletes of keys that are popular by Zipf's law.
+//! A key-value store: a hash table under reads, inserts and deletes of Zipf-distributed keys.
 
-use super::pattern::{self, mix, share_limit, Zipf};
+use super::pattern::{self, is_in_share, probe_step, Zipf, KV_DELETED};
 use super::program::{after, check_mib, check_share, describe};
 use super::sampled::weighed;
-use super::table::Table;
+use super::table::ValueTable;
 use super::{pace, Latency, Memory, Program, ProgramError, Progress, Results, BATCH, MIB};
 use rand_core::RngCore;
 use rand_pcg::Pcg64Mcg;
@@ -18,23 +18,23 @@ pub struct KvOptions {
     pub mib: u64,
     /// Bytes of a value.
     pub value_bytes: u64,
-    /// Time to serve in ns.
+    /// How long to serve, in ns.
     pub time_ns: u64,
-    /// Share of reads; the others are deletes, and inserts of what was deleted.
+    /// Share of reads; the rest are deletes and re-inserts.
     pub reads: f64,
-    /// Exponent of the Zipf distribution of keys (0: uniform, below 1).
+    /// Exponent of the Zipf distribution of keys (0 is uniform; must be below 1).
     pub zipf: f64,
-    /// Share of the keys that is deleted at random after the load.
+    /// Share of the keys deleted at random after the load.
     pub delete_share: f64,
-    /// Do not give back pages whose values were deleted after the load.
+    /// Do not return pages whose values were deleted after the load.
     pub keep_pages: bool,
     /// Words of a value that an operation checks.
     pub probe: u64,
-    /// Operations of the serving that one simulated one stands for.
+    /// Served operations represented by each simulated one.
     pub weight: u64,
     /// MADV_HUGEPAGE on the memory.
     pub advise: bool,
-    /// Seed of everything random.
+    /// Seed of all random draws.
     pub seed: u64,
 }
 
@@ -56,9 +56,6 @@ impl Default for KvOptions {
     }
 }
 
-/// Keys that are away at any time while serving, at least.
-const AWAY: u64 = 1024;
-
 #[derive(Debug)]
 enum State {
     Load,
@@ -79,7 +76,7 @@ enum State {
 #[derive(Debug)]
 pub struct Kv {
     options: KvOptions,
-    table: Option<Table>,
+    table: Option<ValueTable>,
     touches: Latency,
     /// A bit for each rank that is there.
     present: Vec<u64>,
@@ -89,10 +86,10 @@ pub struct Kv {
 }
 
 impl Kv {
-    /// With these options.
+    /// Creates the program with these options.
     ///
     /// # Errors
-    /// Sizes and shares that make no sense.
+    /// Invalid sizes or shares.
     pub fn new(options: KvOptions) -> Result<Self, ProgramError> {
         check_mib(options.mib)?;
         check_share("reads", options.reads)?;
@@ -109,7 +106,7 @@ impl Kv {
     }
 
     fn step_words(&self) -> u64 {
-        ((self.options.value_bytes / 8).saturating_sub(2) / self.options.probe.max(1)).max(1)
+        probe_step(self.options.value_bytes, self.options.probe)
     }
 }
 
@@ -129,7 +126,7 @@ impl<M: Memory> Program<M> for Kv {
         let table = match &mut self.table {
             Some(table) => table,
             none => {
-                let table = Table::new(memory, o.mib.max(1) * MIB, o.value_bytes, o.advise, o.seed)?;
+                let table = ValueTable::new(memory, o.mib.max(1) * MIB, o.value_bytes, o.advise, o.seed)?;
                 self.results.begin("load", memory.now_ns());
                 none.insert(table)
             }
@@ -160,7 +157,7 @@ impl<M: Memory> Program<M> for Kv {
                     }
                     let this = *rank;
                     *rank += 1;
-                    if o.delete_share >= 1.0 || mix(o.seed ^ mix(this)) < share_limit(o.delete_share) {
+                    if is_in_share(o.seed, this, o.delete_share) {
                         table.remove(memory, this, step);
                         flip(&mut self.present, this);
                         self.away.push_back(this);
@@ -178,7 +175,7 @@ impl<M: Memory> Program<M> for Kv {
                     self.state = State::Serve {
                         zipf: Zipf::new(table.count(), o.zipf),
                         rng: pattern::rng(o.seed),
-                        away: (self.away.len() as u64).max(AWAY.min(table.count() / 2)),
+                        away: (self.away.len() as u64).max(KV_DELETED.min(table.count() / 2)),
                         end_ns: after(now, o.time_ns),
                     };
                 }
@@ -197,7 +194,7 @@ impl<M: Memory> Program<M> for Kv {
                             let there = is_present(&self.present, rank);
                             let read = random & 1023 < read_limit;
                             let what = if !read && self.away.len() as u64 > *away {
-                                // What has been away longest comes back; there is a place for it, for as many are free as are away.
+                                // The key deleted longest ago returns; each deleted key has left a free slot.
                                 if let Some(back) = self.away.pop_front() {
                                     table.add(memory, back);
                                     flip(&mut self.present, back);

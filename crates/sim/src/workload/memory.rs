@@ -3,47 +3,7 @@
 use super::Access;
 use mega_core::units::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES};
 
-/// What `madvise` is asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Advice {
-    /// MADV_HUGEPAGE: huge pages are welcome.
-    Huge,
-    /// MADV_NOHUGEPAGE: none, please.
-    NoHuge,
-    /// MADV_DONTNEED: the pages go at once; they read as zero afterwards.
-    DontNeed,
-    /// MADV_FREE: the pages may go as long as they are not written again.
-    Free,
-    /// MADV_COLD: the pages are not used soon.
-    Cold,
-    /// MADV_COLLAPSE: make it huge now.
-    Collapse,
-}
-
-impl Advice {
-    /// All of them; the place in this list is the number in a trace.
-    pub const ALL: [Self; 6] = [
-        Self::Huge,
-        Self::NoHuge,
-        Self::DontNeed,
-        Self::Free,
-        Self::Cold,
-        Self::Collapse,
-    ];
-
-    /// The word for it in text traces.
-    #[must_use]
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Huge => "huge",
-            Self::NoHuge => "nohuge",
-            Self::DontNeed => "dontneed",
-            Self::Free => "free",
-            Self::Cold => "cold",
-            Self::Collapse => "collapse",
-        }
-    }
-}
+pub use mega_trace::Advice;
 
 /// A memory call that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -64,20 +24,20 @@ pub enum MemoryError {
         /// Its length.
         bytes: u64,
     },
-    /// This memory does not know the call.
+    /// This memory does not implement the call.
     #[error("{0}: not modelled here")]
     Unsupported(&'static str),
 }
 
-/// What a program does to its memory. The simulated machine implements it, so do a counter and a recorder.
+/// What a program does to its memory. Implemented by the simulated machine, a counter and a recorder.
 ///
-/// Programs are generic over it, so that nothing is called through a table in a hot loop.
+/// Programs are generic over it: no dynamic dispatch in hot loops.
 pub trait Memory {
     /// Maps `bytes` of anonymous private memory, rounded up to base pages, and returns its address: 2 MB-aligned, and with an
     /// unmapped page at least on either side, so that it is a VMA of its own, as the lab's live workloads do it.
     ///
     /// # Errors
-    /// When there is no room.
+    /// When there is no space.
     fn map(&mut self, bytes: u64) -> Result<u64, MemoryError>;
 
     /// Unmaps a range of pages.
@@ -90,7 +50,7 @@ pub trait Memory {
     /// another place with its pages. Returns its address.
     ///
     /// # Errors
-    /// When there is no room, or the memory does not model it (as by default).
+    /// When there is no space, or the memory does not implement it (the default).
     fn remap(&mut self, address: u64, bytes: u64, new_bytes: u64) -> Result<u64, MemoryError> {
         let _ = (address, bytes, new_bytes);
         Err(MemoryError::Unsupported("mremap"))
@@ -113,8 +73,8 @@ pub trait Memory {
         self.touch(address, true);
     }
 
-    /// A load that the program waits for, since it goes on from what it finds there, or looks at the clock: nothing hides what it takes. By default
-    /// the same as any other load.
+    /// A load on which the program's progress depends (a dependent load, or one before a clock read): its latency is not hidden. By
+    /// default the same as any other load.
     #[inline]
     fn follow(&mut self, address: u64) {
         self.touch(address, false);
@@ -123,7 +83,7 @@ pub trait Memory {
     /// Computing without memory, in nanoseconds.
     fn work(&mut self, ns: u64);
 
-    /// These accesses one after the other. To the same effect as one by one, which is how it is done by default; the simulated machine is faster at
+    /// These accesses one after the other. To the same effect as one at a time, which is the default; the simulated machine is faster at
     /// many than at one. Programs collect them by a [`Batch`](super::Batch).
     #[inline]
     fn touch_all(&mut self, accesses: &[Access]) {
@@ -135,16 +95,16 @@ pub trait Memory {
     /// The program's time in nanoseconds.
     fn now_ns(&self) -> u64;
 
-    /// How much of that time pages took and not visits: the first access after a look for accessed bits pays, and the others do not, however many
-    /// there are.
+    /// The part of that time spent once per page rather than per visit: only the first access after accessed bits were cleared pays for
+    /// setting them.
     fn paid_by_page_ns(&self) -> u64 {
         0
     }
 
-    /// Takes 2 MB of physical memory for the kernel, as a driver does (GFP_KERNEL), and keeps it. False: there is none to be had.
+    /// Allocates 2 MB of physical memory for the kernel, as a driver does (GFP_KERNEL), and keeps it. False: none is available.
     ///
     /// # Errors
-    /// When the memory does not model it (as by default).
+    /// When the memory does not implement it (the default).
     fn take_block(&mut self) -> Result<bool, MemoryError> {
         Err(MemoryError::Unsupported("memory for a driver"))
     }
@@ -153,7 +113,7 @@ pub trait Memory {
     /// own memory is not touched by it.
     ///
     /// # Errors
-    /// When no memory can be had for them.
+    /// Out of memory.
     fn read_file(&mut self, pages: u64) -> Result<(), MemoryError> {
         let _ = pages;
         Ok(())
@@ -162,15 +122,15 @@ pub trait Memory {
     /// Compacts all memory: a write to `/proc/sys/vm/compact_memory`.
     ///
     /// # Errors
-    /// When the memory does not model it (as by default).
+    /// When the memory does not implement it (the default).
     fn compact(&mut self) -> Result<(), MemoryError> {
         Err(MemoryError::Unsupported("compact_memory"))
     }
 
-    /// `fork`: `child` is the number by which its end is told.
+    /// `fork`: `child` identifies the child in [`Self::child_exits`].
     ///
     /// # Errors
-    /// When the memory does not model it (as by default).
+    /// When the memory does not implement it (the default).
     fn fork(&mut self, child: u32) -> Result<(), MemoryError> {
         let _ = child;
         Err(MemoryError::Unsupported("fork"))
@@ -179,7 +139,7 @@ pub trait Memory {
     /// A forked child exits.
     ///
     /// # Errors
-    /// When the memory does not model it (as by default).
+    /// When the memory does not implement it (the default).
     fn child_exits(&mut self, child: u32) -> Result<(), MemoryError> {
         let _ = child;
         Err(MemoryError::Unsupported("exit"))
@@ -192,7 +152,7 @@ pub fn pages_of(bytes: u64) -> u64 {
     bytes.div_ceil(BASE_PAGE_BYTES)
 }
 
-/// What is known of one page.
+/// States of a page.
 const UNMAPPED: u8 = 0;
 const MAPPED: u8 = 1;
 const READ: u8 = 2;
@@ -206,7 +166,7 @@ pub struct CountingMemory {
     pub reads: u64,
     /// Writes so far.
     pub writes: u64,
-    /// Accesses outside of what is mapped: a program's mistake.
+    /// Accesses outside of any mapping: a program's error.
     pub stray: u64,
     /// Calls of `map`, `unmap`, `remap`, `advise`.
     pub calls: [u64; 4],
@@ -244,13 +204,13 @@ impl CountingMemory {
         self.count(MAPPED)
     }
 
-    /// Base pages that are there: touched, and not given back.
+    /// Resident base pages: touched, and not freed.
     #[must_use]
     pub fn resident_pages(&self) -> u64 {
         self.count(READ | WRITTEN)
     }
 
-    /// Base pages that were written, and not given back.
+    /// Base pages written, and not freed.
     #[must_use]
     pub fn written_pages(&self) -> u64 {
         self.count(WRITTEN)
@@ -363,7 +323,7 @@ impl Memory for CountingMemory {
 
     #[inline]
     fn work(&mut self, ns: u64) {
-        self.clock_ns += ns;
+        self.clock_ns = self.clock_ns.saturating_add(ns);
     }
 
     #[inline]

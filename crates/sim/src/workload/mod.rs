@@ -4,20 +4,23 @@
 //!   pattern    what is drawn and in which order: pure, and shared with the lab's live workloads
 //!      │
 //!   gups touch stride chunks churn holes sizes sparse dense compute store kv btree graph     the lab's workloads, step by step
-//!   turnover heap shards hog       what the papers run besides: fragmenters, a growing heap, data from disk, a driver that takes huge pages
-//!   redis      a Redis as its memory sees it: dictionary, jemalloc, purging
+//!   turnover heap shards hog       other programs of the papers: fragmenters, a growing heap, data from disk, a driver that allocates huge pages
+//!   redis      Redis's memory behaviour: dictionary, jemalloc, purging
 //!   sampled    a piece of steady work that stands for several
 //!      │ drives
 //!   Memory     map, unmap, advise, touch: the machine, a counter, or a recorder
 //! ```
 //!
-//! A program does what its live twin does to its memory: the same pages in the same order, read or written, for the same seed and
-//! options. What it may leave out: accesses to the page that the access before went to, when that changes nothing for the page
-//! (a loop over the words of a page is one touch of it); accesses to its stack, its code and its allocator's small change. The final check of everything that
-//! the live ones do after their result is left out too. `crates/lab/tests/same_accesses.rs` compares both, the live side
-//! recorded by Valgrind.
+//! A program makes the memory accesses of its live twin: the same pages in the same order, read or written, for the same seed and
+//! options. It may omit repeated accesses to the same page that change nothing for the page (a loop over the words of a page is
+//! one touch), accesses to stack and code, and an allocator's metadata. It also omits the live twin's final check after the
+//! result. `crates/lab/tests/same_accesses.rs` compares both, the live side recorded by Valgrind.
 //!
-//! Times between accesses come from [`pace`]: what the live ones compute, without their memory.
+//! Both draw the same numbers in the same order ([`pattern`]). Their loops are written twice on purpose: a live one checks content and
+//! reads the clock, a simulated one batches its accesses, can stop between any two, and may represent several. One body over a trait
+//! of words would be longer than both.
+//!
+//! Times between accesses come from [`pace`]: the live twins' computing, without their memory accesses.
 
 mod batch;
 mod btree;
@@ -80,5 +83,5 @@ use mega_core::units::BASE_PAGE_BYTES as PAGE;
 const PAGE_WORDS: u64 = PAGE / 8;
 /// Bytes of a mebibyte.
 const MIB: u64 = 1 << 20;
-/// Steps of a loop between two looks at the clock.
+/// Steps of a loop between clock reads.
 const BATCH: u64 = 64;

@@ -1,8 +1,8 @@
-//! What the live workloads compute between two accesses, in nanoseconds. Each is what is left of a time measured on a development machine
-//! (its processor's caches hold the data, its pages are there) after the accesses that a program here makes by [`super::Memory`];
+//! The live workloads' computing between two accesses, in nanoseconds. Each is a time measured on a development machine (data cached,
+//! pages resident) less the accesses that a program here makes by [`super::Memory`];
 //! they say nothing about faults, TLB misses or memory. Where nothing was measured, instructions were counted (about 1 ns for four).
 
-/// Writing all words of a page with content derived from a seed: 12 GB of GUPS under THP in 1.45 s (FACTS, "Promoting"), less
+/// Writing all words of a page with content derived from a seed: 12 GB of GUPS under THP in 1.45 s (docs/linux.md, "Faults"), less
 /// 0.2 µs of zeroing.
 pub const FILL_PAGE: u64 = 270;
 /// Reading and checking all words of a page. Counted.
@@ -13,7 +13,7 @@ pub const UPDATE: u64 = 2;
 pub const VISIT: u64 = 4;
 /// One visit of `stride`: a comparison and an addition. Counted.
 pub const STRIDE: u64 = 1;
-/// One look at the clock (FACTS: about 25 ns). Live programs that time each operation pay it twice.
+/// One clock read: about 25 ns, not measured here. Live programs that time each operation pay it twice.
 pub const CLOCK: u64 = 25;
 /// Hashing one word in a chain of dependent multiplications. Counted.
 pub const HASH_WORD: u64 = 5;

@@ -1,4 +1,4 @@
-//! A program: it runs a piece at a time, so that several of them and the control loop share one clock.
+//! A program: it runs in steps, so that several programs and the control loop share one clock.
 
 use super::memory::{Advice, Memory, MemoryError};
 use super::Latency;
@@ -10,45 +10,45 @@ pub enum Progress {
     Ran,
     /// The program sleeps until this time in ns; to step it earlier does nothing.
     Sleeps(u64),
-    /// It is over. Its memory is still there, to be looked at.
+    /// It is over. Its memory stays mapped for inspection.
     Done,
 }
 
-/// A program that cannot go on.
+/// Why a program cannot continue.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProgramError {
     /// A memory call failed.
     #[error(transparent)]
     Memory(#[from] MemoryError),
-    /// Its options make no sense.
+    /// Invalid options.
     #[error("{0}")]
     Usage(String),
-    /// What it reads is not a trace.
+    /// An invalid trace.
     #[error(transparent)]
-    Trace(#[from] crate::trace::TraceError),
+    Trace(#[from] mega_trace::TraceError),
 }
 
-/// What a program does, one after the other: `fill`, `serve`, `free`.
+/// A phase of a program: `fill`, `serve`, `free`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Phase {
     /// Its name.
     pub name: String,
     /// When it began.
     pub start_ns: u64,
-    /// When it ended; the last count as long as it has not.
+    /// When it ended; the time of the last count while it lasts.
     pub end_ns: u64,
     /// Operations in it.
     pub operations: u64,
 }
 
-/// What came out so far.
+/// Results so far.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Results {
-    /// Operations of what the program is for; filling and freeing are not among them.
+    /// Operations, without those that fill or free.
     pub operations: u64,
     /// Its phases in their order, the current one last.
     pub phases: Vec<Phase>,
-    /// Latencies by what was timed: `touch`, `get`.
+    /// Latencies by operation: `touch`, `get`.
     pub latencies: Vec<(&'static str, Latency)>,
     /// Other numbers, the unit last in the name.
     pub measures: Vec<(&'static str, u64)>,
@@ -119,20 +119,20 @@ pub trait Program<M: Memory> {
     /// Its options, as they are written in a configuration.
     fn parameters(&self) -> serde_json::Value;
 
-    /// Runs until the memory's clock passes `until_ns`, or it sleeps, or it is over. It may pass it by some hundred accesses.
+    /// Runs until the memory's clock passes `until_ns`, or it sleeps, or it is over. It may overrun by some hundred accesses.
     ///
     /// # Errors
-    /// What its memory calls say; the program is over then.
+    /// A failed memory call, which ends the program.
     fn step(&mut self, memory: &mut M, until_ns: u64) -> Result<Progress, ProgramError>;
 
-    /// What came out so far.
+    /// Results so far.
     fn results(&self) -> &Results;
 }
 
 /// Steps a program to its end, with nothing else on the machine. `sleep` lets the time pass until which it sleeps.
 ///
 /// # Errors
-/// What the program says.
+/// The program's error.
 pub fn run_to_end<M: Memory>(
     program: &mut (impl Program<M> + ?Sized),
     memory: &mut M,
@@ -187,7 +187,7 @@ pub(super) fn check_mib(mib: u64) -> Result<(), ProgramError> {
     Ok(())
 }
 
-/// Refuses what is no share.
+/// Refuses a share outside of 0 to 1.
 pub(super) fn check_share(name: &str, share: f64) -> Result<(), ProgramError> {
     if !(0.0..=1.0).contains(&share) {
         return Err(ProgramError::Usage(format!(

@@ -1,12 +1,12 @@
-//! Work that goes on for long in the same way need not be simulated access by access: a piece of it stands for several, and its time counts as
-//! often. It is for rates that are long since steady; memory that is touched for the first time is never left out.
+//! Sampling of long steady work: one simulated piece represents several, and its time counts as many times. It is for steady rates only; first
+//! touches of memory are never skipped.
 
 use super::Memory;
 
-/// Does a piece of work that stands for `weight` of them: the time that it took passes as often, but for what pages pay only once
+/// Simulates a piece of work that represents `weight` of them: its time is charged `weight` times, except for what is paid once per page
 /// ([`Memory::paid_by_page_ns`]).
 ///
-/// Where others hold the program up, a piece is held up as often as any other, so the share of the time comes out right.
+/// A piece is stalled by others as often as any other, so the share of stalled time stays right.
 #[inline]
 pub(super) fn weighed<M: Memory>(memory: &mut M, weight: u64, piece: impl FnOnce(&mut M)) {
     if weight <= 1 {
@@ -19,10 +19,10 @@ pub(super) fn weighed<M: Memory>(memory: &mut M, weight: u64, piece: impl FnOnce
     memory.work(took.saturating_mul(weight - 1));
 }
 
-/// Shifts of a pass, of which some stand for others: of `weight` in a row the first is done as it is, since it may touch pages for the first
-/// time, and the second for itself and all that follow.
+/// Sampled shifts of a pass: of `weight` in a row the first counts once, since it may touch pages for the first time, and the second
+/// represents itself and the rest.
 ///
-/// Gives each shift that is done and what it counts.
+/// Yields each simulated shift and its weight.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SampledShifts {
     next: u64,

@@ -1,4 +1,4 @@
-//! A program whose data lies on a disk and comes into memory in parts, each of which goes before the next comes: GraphChi's shards of a graph, and
+//! A program whose data is on disk and is loaded in parts, each freed before the next is loaded: GraphChi's shards of a graph, and
 //! BlockSVM's blocks of examples (LRBHPS, Tables 5 and 6). What is read from the disk passes through the page cache, and fills memory with it.
 
 use super::pattern::{self, below};
@@ -15,23 +15,23 @@ use serde::{Deserialize, Serialize};
 pub struct ShardsOptions {
     /// Size of a part in memory in MiB.
     pub mib: u64,
-    /// How many come, one after the other.
+    /// Number of parts.
     pub times: u32,
     /// Size of a part's file in MiB.
     pub file_mib: u64,
     /// The first so many parts are read from the disk, the others' files are in the page cache since. None: all of them, as files that do not fit it are.
     pub from_disk: Option<u32>,
-    /// Size of what stays in memory all along in MiB.
+    /// Size of the permanent memory in MiB.
     pub table_mib: u64,
     /// Visits of each part: each reads and writes a word of it at random …
     pub visits: u64,
     /// … and so many words of what stays.
     pub table_visits: u32,
-    /// Visits that one simulated visit stands for.
+    /// Visits represented by each simulated one.
     pub weight: u64,
     /// Time to read a base page from the disk in ns; 8,000 is 512 MB/s.
     pub read_ns: u64,
-    /// Seed of everything random.
+    /// Seed of all random draws.
     pub seed: u64,
 }
 
@@ -76,7 +76,7 @@ pub struct Shards {
 }
 
 impl Shards {
-    /// With these options.
+    /// Creates the program with these options.
     ///
     /// # Errors
     /// Areas larger than an address space.
@@ -131,7 +131,7 @@ impl Shards {
         let end = (page + BATCH).min(pages);
         let is_read = self.options.from_disk.is_none_or(|parts| self.parts <= parts);
         let file_pages = if is_read { self.options.file_mib * MIB / PAGE } else { 0 };
-        // Of the file, what lies up to a page of the part.
+        // The part of the file up to a page of the part.
         let file_until = |page: u64| (u128::from(page) * u128::from(file_pages) / u128::from(pages)) as u64;
         let read = file_until(end) - file_until(page);
         memory.read_file(read)?;

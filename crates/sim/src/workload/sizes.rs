@@ -58,7 +58,7 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// With these options.
+    /// Creates the program with these options.
     ///
     /// # Errors
     /// More memory than an address space has; objects of no size.
@@ -84,7 +84,7 @@ impl Sizes {
     }
 }
 
-/// A size as people write it: `8K`, `2M`.
+/// A size in short form: `8K`, `2M`.
 fn size_name(bytes: u64) -> String {
     match bytes {
         b if b >= MIB && b % MIB == 0 => format!("{}M", b / MIB),

@@ -1,9 +1,9 @@
-//! The embedded store of `mega demo`: a dense part that wants huge pages and a sparse part that must not get them.
+//! The embedded store of `mega demo`: a dense part that benefits from huge pages and a sparse part that must not get them.
 
 use super::hold::SparseArea;
-use super::pattern::{self, Zipf};
+use super::pattern::{self, probe_step, touches_due, Zipf};
 use super::program::{after, check_mib, check_share, describe};
-use super::table::Table;
+use super::table::ValueTable;
 use super::{pace, Latency, Memory, Program, ProgramError, Progress, Results, MIB};
 use rand_core::RngCore;
 use rand_pcg::Pcg64Mcg;
@@ -21,23 +21,23 @@ pub struct StoreOptions {
     pub share: f64,
     /// Bytes of a value.
     pub value_bytes: u64,
-    /// Time to serve in ns.
+    /// How long to serve, in ns.
     pub time_ns: u64,
     /// Share of writes.
     pub writes: f64,
-    /// Exponent of the Zipf distribution of keys (0: uniform, below 1).
+    /// Exponent of the Zipf distribution of keys (0 is uniform; must be below 1).
     pub zipf: f64,
-    /// Operations per second at a fixed rate (latency from the intended start); 0: one after the other.
+    /// Fixed rate in operations per second (latency from the intended start); 0: closed loop.
     pub rate: u64,
-    /// Pages of the sparse part's share that are first touched per second while serving, not in the fill.
+    /// Sparse pages faulted in per second while serving instead of in the fill.
     pub grow: u64,
-    /// One operation in this many looks at the sparse part.
+    /// One operation in this many reads the sparse part.
     pub sparse_every: u64,
     /// Words of a value that a read checks.
     pub probe: u64,
     /// MADV_HUGEPAGE on the memory.
     pub advise: bool,
-    /// Seed of everything random.
+    /// Seed of all random draws.
     pub seed: u64,
 }
 
@@ -82,17 +82,17 @@ struct Serve {
 #[derive(Debug)]
 pub struct Store {
     options: StoreOptions,
-    parts: Option<(Table, Option<SparseArea>)>,
+    parts: Option<(ValueTable, Option<SparseArea>)>,
     touches: Latency,
     state: State,
     results: Results,
 }
 
 impl Store {
-    /// With these options.
+    /// Creates the program with these options.
     ///
     /// # Errors
-    /// Sizes and shares that make no sense.
+    /// Invalid sizes or shares.
     pub fn new(options: StoreOptions) -> Result<Self, ProgramError> {
         check_mib(options.dense_mib)?;
         check_mib(options.sparse_mib)?;
@@ -107,12 +107,6 @@ impl Store {
     }
 }
 
-/// First touches due after `elapsed_ns` at `per_second`.
-fn due(elapsed_ns: u64, per_second: u64) -> u64 {
-    let due = u128::from(elapsed_ns) * u128::from(per_second) / 1_000_000_000;
-    u64::try_from(due).unwrap_or(u64::MAX)
-}
-
 impl<M: Memory> Program<M> for Store {
     describe!("store");
 
@@ -121,7 +115,7 @@ impl<M: Memory> Program<M> for Store {
         let (table, sparse) = match &mut self.parts {
             Some(parts) => parts,
             none => {
-                let table = Table::new(memory, o.dense_mib.max(1) * MIB, o.value_bytes, o.advise, o.seed)?;
+                let table = ValueTable::new(memory, o.dense_mib.max(1) * MIB, o.value_bytes, o.advise, o.seed)?;
                 let sparse = match o.sparse_mib {
                     0 => None,
                     mib => Some(SparseArea::new(memory, mib, o.share, o.advise, o.seed)?),
@@ -130,7 +124,7 @@ impl<M: Memory> Program<M> for Store {
                 none.insert((table, sparse))
             }
         };
-        let step = ((o.value_bytes / 8).saturating_sub(2) / o.probe.max(1)).max(1);
+        let step = probe_step(o.value_bytes, o.probe);
         let write_limit = (o.writes.clamp(0.0, 1.0) * 1024.0) as u64;
         let interval_ns = 1_000_000_000u64.checked_div(o.rate).unwrap_or(0);
         loop {
@@ -141,7 +135,7 @@ impl<M: Memory> Program<M> for Store {
             match &mut self.state {
                 State::Fill => {
                     if !table.fill_next(memory, &mut self.touches) {
-                        let reserve = due(o.time_ns, o.grow);
+                        let reserve = touches_due(o.time_ns, o.grow);
                         let all = sparse.as_ref().map_or(0, |s| s.progress().1);
                         let left = all.saturating_sub(usize::try_from(reserve).unwrap_or(usize::MAX));
                         self.state = State::FillSparse { left };
@@ -197,7 +191,7 @@ impl<M: Memory> Program<M> for Store {
                     let now = memory.now_ns();
                     self.results.record("op", now - began);
                     self.results.mark(now, 1);
-                    if o.grow > 0 && s.grown < due(now - s.start_ns, o.grow) {
+                    if o.grow > 0 && s.grown < touches_due(now - s.start_ns, o.grow) {
                         if let Some(ns) = sparse.as_mut().and_then(|area| area.touch_next(memory)) {
                             self.results.record("grow", ns);
                         }

@@ -18,7 +18,7 @@ pub struct StrideOptions {
     pub step_kib: u64,
     /// Shifts of each pass; all of them (step / 8) when not given.
     pub shifts: Option<u64>,
-    /// Shifts in a row of which two are simulated: the first, and the second for itself and the others, which go to the same pages.
+    /// Consecutive shifts of which two are simulated: the first, and the second on behalf of the rest, which access the same pages.
     pub weight: u64,
     /// MADV_HUGEPAGE on the area.
     pub advise: bool,
@@ -37,7 +37,7 @@ impl Default for StrideOptions {
     }
 }
 
-/// Visits between two looks at the clock.
+/// Visits between clock reads.
 const PIECE: usize = 1024;
 
 /// How far a pass is.
@@ -59,7 +59,7 @@ pub struct Stride {
 }
 
 impl Stride {
-    /// With these options.
+    /// Creates the program with these options.
     ///
     /// # Errors
     /// An area larger than an address space.

@@ -1,5 +1,5 @@
-//! The table of `kv` and `store`: an index by open addressing and a slab of values. Which key lies where is computed as the live one
-//! does it (crates/lab/src/workload/table.rs); what values contain is not.
+//! The table of `kv` and `store`: an index by open addressing and a slab of values. Keys are placed as in the live one
+//! (crates/lab/src/workload/table.rs); values have no content.
 
 use super::pattern::{mix, scatter, table_key, table_rank_at};
 use super::program::map_area;
@@ -12,7 +12,7 @@ const LINE: u64 = 8;
 
 /// The table.
 #[derive(Debug)]
-pub(super) struct Table {
+pub(super) struct ValueTable {
     /// Addresses of the index (16 bytes a slot), of the values, and of the stack of free places (8 bytes each).
     index: u64,
     slab: u64,
@@ -30,7 +30,7 @@ pub(super) struct Table {
     filled: (u64, u64),
 }
 
-impl Table {
+impl ValueTable {
     /// Maps a table whose slab has `bytes` for values of `value_bytes`.
     pub(super) fn new<M: Memory>(
         memory: &mut M,
@@ -71,7 +71,7 @@ impl Table {
         mix(table_key(self.seed, rank)) as usize & self.mask
     }
 
-    /// Puts the next key in; false when all are. First touches of the slab go to `touches`.
+    /// Inserts the next key; false when all are present. First touches of the slab go to `touches`.
     pub(super) fn fill_next<M: Memory>(&mut self, memory: &mut M, touches: &mut Latency) -> bool {
         let (place, page) = &mut self.filled;
         if *place == self.places.len() as u64 {
@@ -94,7 +94,7 @@ impl Table {
     }
 
     fn read_slot<M: Memory>(&self, memory: &mut M, slot: usize) -> u32 {
-        // Where the search goes on depends on what is there.
+        // The next probe depends on what is there.
         memory.follow(self.index + slot as u64 * 16);
         self.slots[slot]
     }
@@ -109,7 +109,7 @@ impl Table {
         self.places[rank as usize] = place;
     }
 
-    /// Looks a rank up; its slot if it is there.
+    /// Looks a rank up; its slot if present.
     pub(super) fn look<M: Memory>(&self, memory: &mut M, rank: u64) -> Option<usize> {
         let mut slot = self.home(rank);
         for _ in 0..=self.mask {
@@ -122,7 +122,7 @@ impl Table {
         None
     }
 
-    /// Puts a rank that is not there at the place freed last; false when there is none.
+    /// Inserts an absent rank at the slot freed last; false when none is free.
     pub(super) fn add<M: Memory>(&mut self, memory: &mut M, rank: u64) -> bool {
         let Some(place) = self.free.pop() else {
             return false;
@@ -133,7 +133,7 @@ impl Table {
         true
     }
 
-    /// Takes a rank that is there out, after a check of every `step`-th word of its value.
+    /// Removes a present rank after checking every `step`-th word of its value.
     pub(super) fn remove<M: Memory>(&mut self, memory: &mut M, rank: u64, step: u64) {
         self.get(memory, rank, step);
         let Some(slot) = self.look(memory, rank) else {
@@ -144,7 +144,7 @@ impl Table {
         self.close(memory, slot);
     }
 
-    /// Empties a slot, and moves what follows it back to where a search will find it.
+    /// Empties a slot, and shifts the entries after it back so that probes still find them.
     fn close<M: Memory>(&mut self, memory: &mut M, slot: usize) {
         let (mut hole, mut next) = (slot, slot);
         for _ in 0..self.mask {
@@ -166,7 +166,7 @@ impl Table {
         self.slots[hole] = 0;
     }
 
-    /// Gives whole base pages without a value back. Returns their bytes.
+    /// Returns whole free base pages to the kernel. Returns their bytes.
     pub(super) fn give_back<M: Memory>(&mut self, memory: &mut M) -> Result<u64, MemoryError> {
         for at in (0..self.free.len() as u64 * 8).step_by(PAGE as usize) {
             memory.touch(self.free_at + at, false);
@@ -197,7 +197,7 @@ impl Table {
         memory.work(self.value_bytes / 8 * pace::FILL_PAGE / PAGE_WORDS);
     }
 
-    /// Writes a new version of the value of a rank that is there, after a check of the old one.
+    /// Writes a new version of a present rank's value after checking the old one.
     pub(super) fn put<M: Memory>(&self, memory: &mut M, rank: u64) {
         self.get(memory, rank, 1);
         self.look(memory, rank);
@@ -206,7 +206,7 @@ impl Table {
         self.write(memory, place);
     }
 
-    /// Reads the value of a rank that is there: its head and every `step`-th word. Steps within a cache line touch each page once.
+    /// Reads the value of a present rank: its head and every `step`-th word. Steps within a cache line touch each page once.
     pub(super) fn get<M: Memory>(&self, memory: &mut M, rank: u64, step: u64) {
         self.look(memory, rank);
         let from = self.slab + u64::from(self.places[rank as usize]) * self.value_bytes;
@@ -229,9 +229,9 @@ mod tests {
     use super::*;
     use crate::workload::CountingMemory;
 
-    fn filled(bytes: u64, value_bytes: u64) -> (CountingMemory, Table) {
+    fn filled(bytes: u64, value_bytes: u64) -> (CountingMemory, ValueTable) {
         let mut m = CountingMemory::new();
-        let mut t = Table::new(&mut m, bytes, value_bytes, false, 3).unwrap();
+        let mut t = ValueTable::new(&mut m, bytes, value_bytes, false, 3).unwrap();
         let mut touches = Latency::new();
         while t.fill_next(&mut m, &mut touches) {}
         assert_eq!(touches.count(), (bytes / value_bytes * value_bytes).div_ceil(PAGE));

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct TouchOptions {
     /// Size of the area in MiB.
     pub mib: u64,
-    /// Touch the pages scattered over the area, not in their order.
+    /// Touch the pages in scattered order instead of ascending.
     pub scattered: bool,
     /// MADV_HUGEPAGE on the area.
     pub advise: bool,
@@ -37,7 +37,7 @@ pub struct Touch {
 }
 
 impl Touch {
-    /// With these options.
+    /// Creates the program with these options.
     ///
     /// # Errors
     /// An area larger than an address space.

@@ -1,6 +1,6 @@
-//! Memory that turns over: an area is filled and freed in part, then areas come and the one before goes. What fragmenters of the papers do.
+//! Memory turnover, as in the papers' fragmenters: an area is filled and partly freed, then each new area replaces the one before.
 //!
-//! * MEGA, section 4.5: 200 GB, half of it freed in pieces of 1 MB; then, five times, 100 GB come and the 100 GB before go.
+//! * MEGA, section 4.5: 200 GB, half of it freed in pieces of 1 MB; then, five times, 100 GB are allocated and the 100 GB before freed.
 //! * LRBHPS, section 4.2: huge pages' worth of memory until there is none, of each of which a part is unmapped.
 
 use super::program::{after, check_mib, describe, map_area};
@@ -71,7 +71,7 @@ pub struct Turnover {
 }
 
 impl Turnover {
-    /// With these options.
+    /// Creates the program with these options.
     ///
     /// # Errors
     /// Areas larger than an address space; pieces that are not made of pages, or of which more stays than there is.

@@ -1,4 +1,4 @@
-//! One process of a workload, with what it said so far.
+//! One process of a workload, with its events so far.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -11,9 +11,11 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::super::{Launch, ProgramError};
-use super::run::LOOK_EVERY;
 use super::Builtin;
 use crate::memory::die_with_parent_after_exec;
+
+/// Between two checks of the deadline and of whether the user wants to stop.
+pub(super) const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// A line on standard output of a process, or the end of its output.
 pub(super) type Said = (usize, Option<String>);
@@ -35,7 +37,7 @@ pub(super) struct Instance {
     ended: Option<ExitStatus>,
 }
 
-/// Longer lines of an output are no events.
+/// Maximum length of an event.
 const LINE_BYTES: u64 = 1 << 20;
 
 fn read_lines(output: impl Read, mut each: impl FnMut(String) -> bool) {
@@ -55,7 +57,7 @@ fn read_lines(output: impl Read, mut each: impl FnMut(String) -> bool) {
 
 impl Instance {
     pub fn start(program: &Builtin, number: usize, launch: &Launch, said: Sender<Said>) -> Result<Self, ProgramError> {
-        let own = [launch.mega.clone().into(), "workload".into()];
+        let own = [launch.lab.clone().into(), "workload".into()];
         let words = if program.command.is_empty() {
             &own[..]
         } else {
@@ -75,7 +77,11 @@ impl Instance {
         if let Some(cpu) = launch.program_cpu.filter(|_| !has("--pin")) {
             command.arg(format!("--pin={cpu}"));
         }
-        command.args(&program.args).current_dir(&launch.scratch);
+        command.args(&program.args);
+        // A command of the user's own is meant as it was typed, relative paths too.
+        if program.command.is_empty() {
+            command.current_dir(&launch.scratch);
+        }
         command.envs(launch.environment.iter().map(|(name, value)| (name, value)));
         command
             .stdin(Stdio::piped())
@@ -120,12 +126,12 @@ impl Instance {
         })
     }
 
-    /// Gives it a command. One that is gone is found by its end, with its status.
+    /// Sends it a command. A process that has exited is detected by its status.
     pub fn say(&mut self, command: &str) {
         let _ = writeln!(self.input, "{command}").and_then(|()| self.input.flush());
     }
 
-    /// The last line on its stderr; may be empty. To be asked after its end: waits a moment for what is still on its way.
+    /// The last line on its stderr; may be empty. After its exit: waits a moment for output in flight.
     pub fn last_words(&self) -> String {
         let end = Instant::now() + LOOK_EVERY;
         while !self.listener.is_finished() && Instant::now() < end {

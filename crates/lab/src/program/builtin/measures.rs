@@ -10,7 +10,7 @@ use crate::result::{Better, Distribution, Metric, Unit};
 /// The quantiles that are also metrics: `op_p99_ns`.
 const PERCENTILES: [(&str, f64); 4] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999)];
 
-/// What a workload's metrics are called by people; by name of the metric.
+/// Labels of workload metrics, by name.
 const LABELS: &[(&str, &str)] = &[
     ("ops_per_s", "operations/s"),
     ("op_ns", "time per operation"),
@@ -26,10 +26,10 @@ const LABELS: &[(&str, &str)] = &[
     ("used_bytes", "used memory"),
     ("touched_bytes", "touched memory"),
     ("freed_bytes", "freed memory"),
-    ("given_back_bytes", "memory given back"),
+    ("given_back_bytes", "memory returned"),
 ];
 
-/// What each workload measures: metrics, of which the first ones, as many as the number says, are main ones; and latencies.
+/// Metrics of each workload, the first N of them main ones, and its latencies.
 type Measures = (&'static str, usize, &'static [&'static str], &'static [&'static str]);
 
 const MEASURES: &[Measures] = &[
@@ -146,7 +146,7 @@ pub(crate) fn of(name: &str) -> Option<Vec<Metric>> {
     MEASURES.iter().find(|m| m.0 == name).map(metrics_of)
 }
 
-/// Figures of several results: rates, bytes and counts add up, the longest time counts. The latencies of the second process and
+/// Figures of several results: rates, bytes and counts are summed, times are maxima. The latencies of the second process and
 /// of further ones have its number: `touch-2`.
 pub(crate) fn figures<'a>(results: impl Iterator<Item = &'a Value>) -> Figures {
     let mut figures = Figures::default();

@@ -1,8 +1,8 @@
-//! The workloads of this crate as programs of an experiment: one process or several of the same, watched from before their
-//! first touch until they are told to free what they hold.
+//! The workloads of this crate as programs of an experiment: one process or several, watched from before their first touch until
+//! they free their memory.
 //!
 //! ```text
-//!   all born ─► watched ─► go ─► fill … ready ─► run … result ─► memory looked at ─► quit ─► check … exit status
+//!   all born ─► watched ─► go ─► fill … ready ─► run … result ─► memory measured ─► quit ─► check … exit status
 //! ```
 
 mod instance;
@@ -14,7 +14,7 @@ use std::ffi::OsString;
 use super::{Figures, Launch, Needs, Program, ProgramError, Watch};
 use crate::result::Metric;
 use crate::workload::{self, WorkloadError};
-use run::Run;
+use run::Processes;
 
 pub(crate) use measures::{figures, of as metrics_of};
 
@@ -25,7 +25,7 @@ pub struct Builtin {
     pub name: String,
     /// Name of the workload.
     pub workload: String,
-    /// Its options; seed and processor come with the launch unless they are here.
+    /// Its options; seed and processor come from the launch unless given here.
     pub args: Vec<String>,
     /// Number of processes. The first has the launch's seed, the others the following ones.
     pub instances: usize,
@@ -33,9 +33,9 @@ pub struct Builtin {
     pub metrics: Vec<Metric>,
     /// What all processes need together.
     pub needs: Needs,
-    /// About how long a run takes.
+    /// Estimated time of a run.
     pub seconds: f64,
-    /// The words before the name of the workload; none: the launch's `mega`, and `workload`.
+    /// The command before the workload's name; empty: the launch's `mega workload`.
     pub command: Vec<OsString>,
 }
 
@@ -59,7 +59,7 @@ pub fn builtin(name: &str, args: &[(&str, &str)], instances: usize) -> Result<Bu
     let metrics = measures::of(name).ok_or_else(|| WorkloadError::Usage(format!("{name} measures nothing")))?;
     let seconds = plan
         .seconds
-        .ok_or_else(|| WorkloadError::Usage(format!("{name} needs --seconds here, or it never ends")))?;
+        .ok_or_else(|| WorkloadError::Usage(format!("{name} needs --seconds here, else it never ends")))?;
     let instances = instances.max(1);
     Ok(Builtin {
         name: name.to_string(),
@@ -106,7 +106,7 @@ impl Program for Builtin {
     }
 
     fn run(&self, launch: &Launch, watch: &mut dyn Watch) -> Result<Figures, ProgramError> {
-        let mut run = Run::start(self, launch)?;
+        let mut run = Processes::start(self, launch)?;
         run.wait_for_births(watch)?;
         watch.phase("fill");
         run.say_to_all("go")?;
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_workload_is_made_of_its_options_and_wrong_ones_are_refused() {
+    fn a_workload_is_made_from_its_options_and_wrong_ones_are_refused() {
         let chunks = builtin("chunks", &[("mib", "600"), ("seconds", "30")], 2).unwrap();
         assert_eq!(chunks.needs.memory_bytes, 1200 << 20);
         assert!(chunks.seconds > 30.0 && chunks.seconds < 60.0);

@@ -1,4 +1,4 @@
-//! All processes of one run: what they say, when they are to give up, how they ended.
+//! All processes of one run: events, deadline, exit.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -8,14 +8,11 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::super::{Launch, ProgramError, Watch};
-use super::instance::{Instance, Said};
+use super::instance::{Instance, Said, LOOK_EVERY};
 use super::Builtin;
 
-/// Between two looks at the deadline and at whether the user wants to stop.
-pub(super) const LOOK_EVERY: Duration = Duration::from_millis(50);
-
-/// What is known of all processes of one run.
-pub(super) struct Run<'a> {
+/// The processes of one run.
+pub(super) struct Processes<'a> {
     name: &'a str,
     launch: &'a Launch,
     limit_s: u64,
@@ -23,7 +20,7 @@ pub(super) struct Run<'a> {
     lines: Receiver<Said>,
 }
 
-/// Exit status of a workload that found its memory wrong.
+/// Exit status of a workload that found corrupt memory.
 const CORRUPT: i32 = 3;
 
 fn in_words(status: ExitStatus) -> String {
@@ -34,8 +31,8 @@ fn in_words(status: ExitStatus) -> String {
     }
 }
 
-impl<'a> Run<'a> {
-    /// Starts all processes; none of them begins.
+impl<'a> Processes<'a> {
+    /// Starts all processes, which wait for `go`.
     pub fn start(program: &'a Builtin, launch: &'a Launch) -> Result<Self, ProgramError> {
         let (said, lines) = channel();
         let start = |i| Instance::start(program, i, launch, said.clone());
@@ -49,7 +46,7 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Tells the watcher of each process before any of them begins.
+    /// Announces each process to the watcher before any of them begins.
     pub fn wait_for_births(&mut self, watch: &mut dyn Watch) -> Result<(), ProgramError> {
         for i in 0..self.instances.len() {
             let born = self.wait_for("born", i, watch)?;
@@ -68,7 +65,7 @@ impl<'a> Run<'a> {
         let start: String = line.chars().take(200).collect();
         ProgramError::NoFigure {
             program: self.name.to_string(),
-            why: format!("it said {start:?} where an event was expected"),
+            why: format!("unexpected output {start:?} instead of an event"),
         }
     }
 
@@ -77,14 +74,14 @@ impl<'a> Run<'a> {
         self.launch.check(self.name, self.limit_s)
     }
 
-    /// Takes what comes next, for at most [`LOOK_EVERY`], and looks whether it is time to give up.
+    /// Handles the next output within [`LOOK_EVERY`], and checks the deadline.
     fn step(&mut self, watch: &mut dyn Watch) -> Result<(), ProgramError> {
         self.launch.check(self.name, self.limit_s)?;
         let (i, line) = match self.lines.recv_timeout(LOOK_EVERY) {
             Ok(said) => said,
             Err(RecvTimeoutError::Timeout) => return Ok(()),
             Err(RecvTimeoutError::Disconnected) => {
-                // All outputs have ended; what is left is waiting for the processes.
+                // All outputs have ended; wait for the processes.
                 std::thread::sleep(Duration::from_millis(1));
                 return Ok(());
             }
@@ -124,11 +121,11 @@ impl<'a> Run<'a> {
         (0..self.instances.len()).try_for_each(|i| self.wait_for(name, i, watch).map(|_| ()))
     }
 
-    /// An error when a process has ended that has not yet said `expected`.
+    /// An error when a process has exited without the event `expected`.
     fn look_for_ends(&mut self, expected: &str) -> Result<(), ProgramError> {
         for i in 0..self.instances.len() {
             let instance = &mut self.instances[i];
-            // Its last lines may come after its end.
+            // Its last lines may arrive after its exit.
             if instance.silent && !instance.events.contains_key(expected) {
                 if let Some(status) = instance.status()? {
                     self.judge(i, status)?;
@@ -142,7 +139,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Waits until all have ended well.
+    /// Waits until all have exited successfully.
     pub fn wait_for_ends(&mut self, watch: &mut dyn Watch) -> Result<(), ProgramError> {
         for i in 0..self.instances.len() {
             let status = loop {

@@ -3,14 +3,13 @@
 use mega_sim::workload::pattern::item_bytes;
 use redis::Value;
 
-use crate::redis::keys::Keys;
-use crate::redis::{cmd, RedisError};
+use crate::program::redis::keys::Keys;
+use crate::program::redis::{cmd, RedisError};
 
 /// The hash of the hash scenario.
 pub(super) const HASH: &str = "hash";
 
-/// About the bytes of a batch of requests and of its answers: replies that wait in the server's buffers are memory that
-/// the experiment is not about.
+/// Approximate bytes of a batch of requests and of its answers: replies queued in the server's buffers would distort its memory.
 const BATCH_BYTES: u64 = 128 << 10;
 
 /// Bytes of the server for a key, beside its value: table entry, object, the key itself, its part of the table.
@@ -51,13 +50,13 @@ impl Items {
         (self.value_bytes.0 + self.value_bytes.1) / 2
     }
 
-    /// About what the server needs for all of them.
+    /// Estimated memory of the server for all of them.
     pub fn server_bytes(&self) -> u64 {
         // A value is stored behind a header of up to 9 bytes and before a zero byte.
         self.count * (class_bytes(self.mean_bytes() + 10) + KEY_BYTES)
     }
 
-    /// Requests to be sent at once so that they and their answers stay small.
+    /// Requests per batch, so that they and their answers stay small.
     pub fn batch(&self) -> usize {
         (BATCH_BYTES / self.mean_bytes().max(1)).clamp(1, 256) as usize
     }
@@ -113,14 +112,14 @@ impl Items {
         match (present, answer) {
             (true, Value::BulkString(value)) => self.compare(i, value),
             (false, Value::Nil) => Ok(()),
-            (true, Value::Nil) => Err(RedisError::Corrupt(format!("key:{i} is gone"))),
-            (false, Value::BulkString(_)) => Err(RedisError::Corrupt(format!("key:{i} was deleted and is there"))),
+            (true, Value::Nil) => Err(RedisError::Corrupt(format!("key:{i} is missing"))),
+            (false, Value::BulkString(_)) => Err(RedisError::Corrupt(format!("key:{i} is present after deletion"))),
             (_, other) => Err(unexpected("GET", other)),
         }
     }
 }
 
-/// An answer that has no business there.
+/// An unexpected answer.
 pub(super) fn unexpected(command: &'static str, answer: &Value) -> RedisError {
     let answer = format!("{answer:?}").chars().take(120).collect();
     RedisError::Answer { command, answer }
@@ -184,9 +183,9 @@ mod tests {
             .check(7, true, &Value::Nil)
             .unwrap_err()
             .to_string()
-            .contains("is gone"));
+            .contains("is missing"));
         let back = ITEMS.check(7, false, &Value::BulkString(value.clone()));
-        assert!(back.unwrap_err().to_string().contains("was deleted"));
+        assert!(back.unwrap_err().to_string().contains("after deletion"));
         value[9] ^= 1;
         let wrong = ITEMS.check(7, true, &Value::BulkString(value)).unwrap_err();
         assert!(wrong.to_string().contains("at byte 9"), "{wrong}");

@@ -1,15 +1,15 @@
-//! A record as one page that needs nothing else: no network, no script, no font. It is readable on a phone and in the
-//! dark, and says first what was seen, then shows it, then gives every figure behind it.
+//! A record as one self-contained page: no network, no script, no font. It is readable on a phone and in dark mode, and has
+//! first the findings, then figures, then every number behind them.
 
 mod tables;
 
 use std::fmt::Write;
 
 use super::comparison::{comparison, CaseComparison};
-use super::plot::svg::escape;
 use super::plot::{bars, colour, memory, published, quantiles, series};
 use super::scale::{civil, duration_text};
 use crate::result::{Better, Outcome, Record};
+use mega_cli::draw::svg::escape;
 
 /// Colours and layout.
 const STYLE: &str = include_str!("style.css");
@@ -62,12 +62,17 @@ fn head(out: &mut String, record: &Record, cases: &[CaseComparison]) {
             .scale
             .as_ref()
             .map_or(String::new(), |s| format!(" {}.", s.trim_end_matches('.')));
-        put!(out, "<p class=\"soft\">After {}.{}</p>", escape(source), escape(&scale));
+        put!(
+            out,
+            "<p class=\"soft\">Reproduces {}.{}</p>",
+            escape(source),
+            escape(&scale)
+        );
     }
     if let Some(why) = &record.ended_early {
         put!(
             out,
-            "<p class=\"note\">Ended early: {}. What is here was measured until then.</p>",
+            "<p class=\"note\">Ended early: {}. The figures are from the runs until then.</p>",
             escape(why)
         );
     }
@@ -110,13 +115,13 @@ fn section(out: &mut String, record: &Record, index: usize, case: &CaseCompariso
     let mut figures = String::new();
     for metric in &case.metrics {
         let good = match metric.better {
-            Better::Higher => "more is better",
-            Better::Lower => "less is better",
+            Better::Higher => "higher is better",
+            Better::Lower => "lower is better",
             Better::Neither => "",
         };
         let interval = match record.is_exact() {
             true => "",
-            false => "the line across a bar is the median's 95 % interval",
+            false => "whiskers: the median's 95 % interval",
         };
         let note = [good, interval].into_iter().filter(|part| !part.is_empty());
         let note = note.collect::<Vec<_>>().join("; ");
@@ -138,7 +143,7 @@ fn section(out: &mut String, record: &Record, index: usize, case: &CaseCompariso
         };
         let rounds = match record.is_exact() {
             true => "",
-            false => "median of the rounds, in the band from the least to the most",
+            false => "median of the rounds, in a band from minimum to maximum",
         };
         let note = [rounds, &dots].into_iter().filter(|part| !part.is_empty());
         let note = note.collect::<Vec<_>>().join("; ");
@@ -147,7 +152,7 @@ fn section(out: &mut String, record: &Record, index: usize, case: &CaseCompariso
     }
     for name in quantiles::distributions(record, index) {
         let label = format!("latency: {}", name.replace('_', " "));
-        let note = "the slowest of ten, of a hundred, of a thousand; each line ends at the largest value";
+        let note = "p90, p99, p99.9; each line ends at the maximum";
         figure(&mut figures, &label, note, quantiles::quantiles(record, index, name));
     }
     if !figures.is_empty() {
@@ -158,7 +163,7 @@ fn section(out: &mut String, record: &Record, index: usize, case: &CaseCompariso
     put!(out, "</section>");
 }
 
-/// Physical memory at its moments, a row of figures for each variant.
+/// Snapshots of physical memory, a row of figures for each variant.
 fn pictures(out: &mut String, record: &Record, case: usize) {
     let runs = (0..record.variants.len()).filter_map(|v| Some((v, memory::run_of(record, case, v)?)));
     let mut figures = String::new();
@@ -171,9 +176,9 @@ fn pictures(out: &mut String, record: &Record, case: usize) {
     if figures.is_empty() {
         return;
     }
-    put!(out, "<h3>Physical memory</h3>\n<p class=\"soft\">Base pages in use per block of 2 MB, along physical addresses; one run of each.</p>");
+    put!(out, "<h3>Physical memory</h3>\n<p class=\"soft\">Base pages in use per block of 2 MB, along physical addresses; one run per variant.</p>");
     put!(out, "<ul class=\"key\">");
-    for (name, _) in memory::KINDS {
+    for (name, _) in memory::PAGE_CLASSES {
         put!(out, "<li><span class=\"swatch memory-{name}\"></span>{name}</li>");
     }
     put!(out, "</ul>\n<div class=\"figures\">\n{figures}</div>");
@@ -192,7 +197,7 @@ fn figure(out: &mut String, label: &str, note: &str, svg: Option<String>) {
 }
 
 fn details(out: &mut String, record: &Record) {
-    put!(out, "<details class=\"card\"><summary>How to repeat it</summary>");
+    put!(out, "<details class=\"card\"><summary>Reproduce</summary>");
     put!(out, "<pre>{}</pre>", escape(&record.settings.command));
     put!(out, "</details>");
     put!(out, "<details class=\"card\"><summary>Every run</summary>");
@@ -210,17 +215,16 @@ fn details(out: &mut String, record: &Record) {
     put!(out, "</dl>\n</details>");
     put!(
         out,
-        "<footer><p>{} of {} runs came to their end{}</p></footer>",
+        "<footer><p>{} of {} runs completed{}</p></footer>",
         record.runs.iter().filter(|r| r.outcome == Outcome::Done).count(),
         record.runs.len(),
         how_to_read(record),
     );
 }
 
-/// How the figures came about, behind the number of runs.
+/// The method, after the number of runs.
 fn how_to_read(record: &Record) -> String {
-    let simulated =
-        "The machine is simulated: times are those of its own clock, and the same seed gives the same figures.";
+    let simulated = "The machine is simulated: times are simulated, and the same seed gives the same figures.";
     if record.is_exact() {
         return format!(". {simulated} Ratios are to the first variant.");
     }
@@ -230,12 +234,12 @@ fn how_to_read(record: &Record) -> String {
     match (record.settings.rounds, record.machine.is_simulated()) {
         (rounds, true) => format!(", in {rounds} rounds with a seed each. {simulated} {statistics}"),
         (rounds, false) => {
-            format!(", in {rounds} rounds of alternation, each beginning with the next variant. {statistics}")
+            format!(", in {rounds} alternating rounds, each starting with the next variant. {statistics}")
         }
     }
 }
 
-/// What is known about machine and settings, by name.
+/// Machine and settings, by name.
 fn facts(record: &Record) -> Vec<(String, String)> {
     let (machine, settings) = (&record.machine, &record.settings);
     let hypervisor = if machine.virtual_machine {
@@ -304,7 +308,7 @@ mod tests {
         assert!(at("<table") < at("<svg"));
         assert!(at("the paper and here") < at("over time"));
         assert!(at("over time") < at("latency: fault"));
-        assert!(at("latency: fault") < at("How to repeat it"));
+        assert!(at("latency: fault") < at("<summary>Reproduce</summary>"));
         assert!(at("mega bench redis-bloat --rounds 8") < at("Every run"));
         assert!(
             page.contains("this is a virtual machine with two."),
@@ -377,7 +381,7 @@ mod tests {
         let page = page(&synthetic::record(&options(4, 8, true)));
         assert!(page.contains("the store found a &lt;wrong&gt; word at 0x7f00"));
         assert!(page.contains("this kernel has no shrinker"));
-        assert!(page.contains("the hypervisor kept 12 % of the processor"));
+        assert!(page.contains("the hypervisor stole 12 % of the processor"));
         assert!(page.contains("not measured"));
     }
 
@@ -386,7 +390,7 @@ mod tests {
         let mut record = synthetic::record(&options(4, 0, false));
         record.ended_early = Some("interrupted".into());
         let page = page(&record);
-        assert!(page.contains("No run was made.") && page.contains("Ended early: interrupted."));
+        assert!(page.contains("There are no runs.") && page.contains("Ended early: interrupted."));
         record.cases.clear();
         record.variants.clear();
         record.metrics.clear();

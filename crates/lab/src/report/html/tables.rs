@@ -1,14 +1,14 @@
-//! The tables of the page, each in a box of its own that scrolls where it is wider than the screen.
+//! The tables of the page, each in its own scrolling box.
 
 use super::put;
 use crate::report::comparison::{compare_metric, Against, Cell, MetricComparison};
-use crate::report::plot::svg::escape;
 use crate::report::plot::{colour, ratio, shown};
 use crate::report::scale::duration_text;
 use crate::result::{Better, Metric, Outcome, Record, Run, Unit};
+use mega_cli::draw::svg::escape;
 use std::fmt::Write;
 
-/// What people read for a metric or a column: its label, or its name in words.
+/// The label of a metric or a column, or its name in words.
 pub fn label_of(record: &Record, name: &str) -> String {
     if let Some(metric) = record.metrics.iter().find(|m| m.name == name) {
         return metric.label.clone();
@@ -27,8 +27,8 @@ pub fn medians(out: &mut String, metrics: &[MetricComparison]) {
     put!(out, "<div class=\"scroll\"><table>\n<thead><tr><th>variant</th>");
     for metric in metrics {
         let good = match metric.better {
-            Better::Higher => "<small>more is better</small>",
-            Better::Lower => "<small>less is better</small>",
+            Better::Higher => "<small>higher is better</small>",
+            Better::Lower => "<small>lower is better</small>",
             Better::Neither => "<small>&nbsp;</small>",
         };
         put!(out, "<th>{}{good}</th>", escape(&metric.label));
@@ -85,7 +85,7 @@ fn against_text(against: &Against) -> String {
     format!("<strong>{}</strong> {tag}{interval}", ratio(times))
 }
 
-/// What the figures of a case do not show, or show with an asterisk: a line each.
+/// Failed, skipped and doubtful runs of a case, a line each.
 pub fn not_counted(out: &mut String, record: &Record, case: usize) {
     let troubles = crate::report::terminal::troubles(record, case);
     if troubles.is_empty() {
@@ -98,7 +98,7 @@ pub fn not_counted(out: &mut String, record: &Record, case: usize) {
     put!(out, "</div>");
 }
 
-/// The metrics that are not main ones.
+/// The secondary metrics.
 pub fn others(out: &mut String, record: &Record, case: usize) {
     let measured = |m: &&Metric| {
         !m.main
@@ -124,12 +124,12 @@ pub fn runs(out: &mut String, record: &Record, case: usize) {
     let metrics: Vec<&Metric> = record.metrics.iter().filter(has).collect();
     put!(out, "<h3>{}</h3>", escape(&record.cases[case].name));
     if runs.is_empty() {
-        put!(out, "<p>No run was made.</p>");
+        put!(out, "<p>No runs.</p>");
         return;
     }
     put!(
         out,
-        "<div class=\"scroll\"><table>\n<thead><tr><th>variant</th><th>round</th><th>took</th>"
+        "<div class=\"scroll\"><table>\n<thead><tr><th>variant</th><th>round</th><th>time</th>"
     );
     for metric in &metrics {
         put!(out, "<th>{}</th>", escape(&metric.label));
@@ -138,7 +138,7 @@ pub fn runs(out: &mut String, record: &Record, case: usize) {
         true => "",
         false => "<th>steal</th><th>others</th><th>probe</th>",
     };
-    put!(out, "{noise}<th class=\"words\">how it went</th></tr></thead>\n<tbody>");
+    put!(out, "{noise}<th class=\"words\">outcome</th></tr></thead>\n<tbody>");
     for run in runs {
         put!(
             out,

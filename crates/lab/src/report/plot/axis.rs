@@ -108,7 +108,7 @@ impl Axis {
         }
     }
 
-    /// Where `value` is; of a logarithmic axis, the logarithm is wanted.
+    /// Position of `value`; on a logarithmic axis, of its logarithm.
     #[must_use]
     pub fn at(&self, value: f64) -> f64 {
         let share = ((value - self.from) / (self.to - self.from)).clamp(0.0, 1.0);
@@ -139,7 +139,7 @@ fn rounded_125(value: f64, direction: fn(f64) -> f64) -> f64 {
     let up = direction(0.5) > 0.5;
     let decade = 10f64.powf(value.log10().floor());
     let leads = [1.0, 2.0, 5.0, 10.0];
-    // A little tolerance: 2.0000000001 is 2.
+    // With tolerance: 2.0000000001 is 2.
     let fits = |lead: &&f64| **lead * decade >= value * (1.0 - 1e-9);
     let below = |lead: &&f64| **lead * decade <= value * (1.0 + 1e-9);
     let lead = if up {
@@ -150,7 +150,7 @@ fn rounded_125(value: f64, direction: fn(f64) -> f64) -> f64 {
     lead.copied().unwrap_or(1.0) * decade
 }
 
-/// A round value without the digits it does not need: `1 µs`, `500 ns`.
+/// A round value without trailing zeros: `1 µs`, `500 ns`.
 fn round_text(unit: Unit, value: f64) -> String {
     let text = shown(unit, value);
     let (number, rest) = match text.split_once(' ') {

@@ -1,10 +1,10 @@
 //! Medians with their 95 % intervals, a bar for each variant.
 
 use super::axis::Axis;
-use super::svg::{fitted, width_of, Anchor, Svg};
 use super::{colour, ratio, shown, WIDTH};
 use crate::report::comparison::{Cell, MetricComparison};
 use crate::result::Unit;
+use mega_cli::draw::svg::{fitted, width_of, Anchor, Svg};
 
 /// Height of a variant: its name and its bar.
 const ROW: f64 = 33.0;
@@ -18,10 +18,10 @@ pub fn bars(metric: &MetricComparison) -> Option<String> {
     let high = |cell: &Cell| Some(cell.interval.map_or(cell.median?, |i| i.high.max(i.low)));
     metric.variants.iter().find_map(|cell| cell.median)?;
     let largest = metric.variants.iter().filter_map(high).fold(0.0, f64::max);
-    // The last tick's label stands around its tick: it needs room on both sides.
+    // The last tick's label is centred on its tick: it needs space on both sides.
     let axis = Axis::linear(metric.unit, largest, (10.0, WIDTH - 36.0), 4);
     let bottom = ROW * metric.variants.len() as f64 + 2.0;
-    let mut svg = Svg::new(bottom + 22.0, &format!("{} by variant", metric.label));
+    let mut svg = super::figure(bottom + 22.0, &format!("{} by variant", metric.label));
     for (x, label) in axis.ticks() {
         svg.line((x, 0.0), (x, bottom), "grid");
         svg.text((x, bottom + 15.0), Anchor::Middle, "tick", label);
@@ -45,7 +45,7 @@ fn row(svg: &mut Svg, axis: &Axis, unit: Unit, cell: &Cell, top: f64) {
         return;
     };
     let zero = axis.at(0.0);
-    svg.rect((zero, top + 18.0), (axis.at(median) - zero, BAR), "bar");
+    svg.bar((zero, top + 18.0), (axis.at(median) - zero, BAR), "bar");
     if let Some(interval) = cell.interval {
         let (low, high, y) = (axis.at(interval.low), axis.at(interval.high), top + 18.0 + BAR / 2.0);
         svg.line((low, y), (high, y), "whisker");
@@ -55,7 +55,7 @@ fn row(svg: &mut Svg, axis: &Axis, unit: Unit, cell: &Cell, top: f64) {
     }
 }
 
-/// What stands at the end of a variant's line: `1.30 M/s · 1.30×`.
+/// The text at the end of a variant's bar: `1.30 M/s · 1.30×`.
 fn value_line(unit: Unit, cell: &Cell) -> String {
     let Some(median) = cell.median else {
         return "not measured".to_string();
@@ -66,7 +66,7 @@ fn value_line(unit: Unit, cell: &Cell) -> String {
     format!("{}{mark}{times}", shown(unit, median))
 }
 
-/// Everything that is known about a bar, in a sentence.
+/// All figures of a bar, in a sentence.
 #[must_use]
 pub fn described(unit: Unit, cell: &Cell) -> String {
     let Some(median) = cell.median else {

@@ -1,8 +1,8 @@
-//! What figures with lines have in common: the frame, and names at the ends of lines that never lie on each other.
+//! Frame and line names, which never overlap, of figures with lines.
 
 use super::axis::Axis;
-use super::svg::{fitted, Anchor, Svg};
 use super::WIDTH;
+use mega_cli::draw::svg::{fitted, Anchor, Svg};
 
 /// Where the plot begins, right of the labels of its vertical axis.
 pub const LEFT: f64 = 50.0;
@@ -19,7 +19,7 @@ pub const BOTTOM: f64 = 204.0;
 /// Height of a figure with lines.
 pub const HEIGHT: f64 = BOTTOM + 24.0;
 
-/// Names stand at least so far apart.
+/// Minimum distance of names.
 const SPACING: f64 = 13.5;
 
 /// Draws grid, axes and ticks.
@@ -45,7 +45,7 @@ pub struct End {
     pub name: String,
 }
 
-/// Writes the names beside the plot, as near to the ends of their lines as they can be without touching.
+/// Writes the names beside the plot, as close to the ends of their lines as possible without overlap.
 pub fn names(svg: &mut Svg, ends: &[End]) {
     let wanted: Vec<f64> = ends.iter().map(|end| end.at.1).collect();
     for (end, y) in ends.iter().zip(spread_out(&wanted, (TOP, BOTTOM))) {

@@ -1,11 +1,11 @@
-//! Physical memory at a moment of a run: base pages in use per block of 2 MB, along physical addresses, by what they are.
+//! A snapshot of physical memory during a run: base pages in use per 2 MB block, along physical addresses, by class.
 
 use mega_core::units::{HUGE_PAGE_BYTES, REGION_PAGES};
 
 use super::axis::Axis;
-use super::svg::{Anchor, Svg};
 use super::WIDTH;
 use crate::result::{Outcome, Picture, PictureCell, Record, Run, Unit};
+use mega_cli::draw::svg::Anchor;
 
 const LEFT: f64 = 34.0;
 const RIGHT: f64 = WIDTH - 6.0;
@@ -13,11 +13,11 @@ const TOP: f64 = 16.0;
 const BOTTOM: f64 = 106.0;
 const HEIGHT: f64 = BOTTOM + 22.0;
 
-/// A kind of pages: its name, and how many of them a cell has.
-pub type Kind = (&'static str, fn(&PictureCell) -> u16);
+/// A class of pages: its name, and how many of them a cell has.
+pub type PageClass = (&'static str, fn(&PictureCell) -> u16);
 
-/// What the colours are, from the bottom: a page of each class `memory-…` in the style.
-pub const KINDS: [Kind; 3] = [
+/// The classes, from the bottom: a page of each class `memory-…` in the style.
+pub const PAGE_CLASSES: [PageClass; 3] = [
     ("unmovable", |cell| cell.unmovable),
     ("movable", |cell| cell.movable),
     ("huge", |cell| cell.huge),
@@ -42,7 +42,7 @@ pub fn memory(picture: &Picture) -> String {
     let at = |cell: usize| axis.at(address(cell));
     let whole = f64::from(REGION_PAGES);
     let up = |pages: f64| BOTTOM - pages.min(whole) / whole * (BOTTOM - TOP);
-    let mut svg = Svg::new(HEIGHT, &format!("pages in use per block, {}", picture.moment));
+    let mut svg = super::figure(HEIGHT, &format!("pages in use per block, {}", picture.moment));
     for pages in [0.0, 256.0, 512.0] {
         svg.line((LEFT, up(pages)), (RIGHT, up(pages)), "grid");
         svg.text(
@@ -53,8 +53,8 @@ pub fn memory(picture: &Picture) -> String {
         );
     }
     let mut base = vec![0.0; picture.cells.len()];
-    for (name, pages) in KINDS {
-        // A shape of steps: up the left of each cell, along its top, and back along what lies below.
+    for (name, pages) in PAGE_CLASSES {
+        // Steps: along the top of each cell, and back along the class below.
         let mut outline: Vec<(f64, f64)> = Vec::new();
         let mut below: Vec<(f64, f64)> = Vec::new();
         let mut largest = 0.0f64;

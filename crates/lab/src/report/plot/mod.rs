@@ -3,12 +3,11 @@
 //! ```text
 //!   bars        medians with their intervals        published   the paper's figure beside ours
 //!   series      figures over time                   quantiles   latency distributions, to the last nine
-//!   memory      physical memory at a moment
-//!   svg         elements, escaping, fitting text    axis        ticks at round numbers
-//!   lines       what figures with lines share
+//!   memory      a snapshot of physical memory
+//!   axis        ticks at round numbers              lines       frame and names of figures with lines
 //! ```
 //!
-//! Every figure is [`WIDTH`] units wide, so that text is readable when a phone shows it at 320 pixels. A variant has the
+//! Every figure is [`WIDTH`] units wide, so that text is readable on a phone at 320 pixels. A variant has the
 //! same colour everywhere: class `v0` to `v8`, whose colours the page sets for light and dark.
 
 pub mod axis;
@@ -18,15 +17,21 @@ pub mod memory;
 pub mod published;
 pub mod quantiles;
 pub mod series;
-pub mod svg;
 
 use super::scale::{ratio_text, value_text};
 use crate::result::Unit;
+use mega_cli::draw::svg::Svg;
 
 /// Width of every figure, in units of its viewBox.
 pub const WIDTH: f64 = 400.0;
 
-/// Number of colours; more variants begin again.
+/// An empty figure of [`WIDTH`] by `height`.
+#[must_use]
+pub fn figure(height: f64, label: &str) -> Svg {
+    Svg::figure(WIDTH, height, label)
+}
+
+/// Number of colours; further variants start over.
 pub const COLOURS: usize = 9;
 
 /// The class of a variant's colour.

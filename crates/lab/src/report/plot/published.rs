@@ -1,12 +1,12 @@
-//! The paper's figure beside ours, a pair of bars for each system.
+//! The paper's figure beside ours, a pair of bars per system.
 
 use super::axis::Axis;
-use super::svg::{fitted, Anchor, Svg};
 use super::{colour, ratio, shown, WIDTH};
 use crate::report::comparison::MetricComparison;
 use crate::result::{Published, Record, Unit};
+use mega_cli::draw::svg::{fitted, Anchor};
 
-/// Bars end here; to their right stand the values.
+/// Right end of the bars; values follow.
 const BARS_END: f64 = 216.0;
 
 /// Height of a system: its name and two bars.
@@ -15,7 +15,7 @@ const ROW: f64 = 47.0;
 /// Height of a bar.
 const BAR: f64 = 10.0;
 
-/// Machines differ by more than this: bars then show ratios to the first system.
+/// If the machines differ by more than this factor, bars show ratios to the first system.
 const APART: f64 = 4.0;
 
 /// A system in the paper and here.
@@ -64,7 +64,7 @@ pub fn published(record: &Record, case: usize, metric: &MetricComparison) -> Opt
     let axis = Axis::linear(unit, longest, (10.0, BARS_END), 3);
 
     let bottom = ROW * pairs.len() as f64;
-    let mut svg = Svg::new(bottom + 20.0, &format!("{}: the paper and here", metric.label));
+    let mut svg = super::figure(bottom + 20.0, &format!("{}: the paper and here", metric.label));
     for (x, label) in axis.ticks() {
         svg.line((x, 0.0), (x, bottom), "grid");
         svg.text((x, bottom + 14.0), Anchor::Middle, "tick", label);
@@ -88,7 +88,7 @@ pub fn published(record: &Record, case: usize, metric: &MetricComparison) -> Opt
         svg.group(&class, &title, |svg| {
             let zero = axis.at(0.0);
             svg.text((12.0, top + 14.0), Anchor::Start, "name", &fitted(&name, WIDTH - 16.0));
-            svg.rect((zero, top + 18.0), (axis.at(paper_length(pair)) - zero, BAR), "paper");
+            svg.bar((zero, top + 18.0), (axis.at(paper_length(pair)) - zero, BAR), "paper");
             svg.text(
                 (WIDTH - 2.0, top + 27.0),
                 Anchor::End,
@@ -96,7 +96,7 @@ pub fn published(record: &Record, case: usize, metric: &MetricComparison) -> Opt
                 &format!("paper {in_paper}"),
             );
             if let Some(length) = here_length(pair) {
-                svg.rect((zero, top + 31.0), (axis.at(length) - zero, BAR), "bar");
+                svg.bar((zero, top + 31.0), (axis.at(length) - zero, BAR), "bar");
             }
             svg.text((WIDTH - 2.0, top + 40.0), Anchor::End, "value", &format!("here {here}"));
         });

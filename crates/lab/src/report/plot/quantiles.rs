@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 
 use super::axis::{nines, Axis};
 use super::lines::{frame, names, End, BOTTOM, HEIGHT, LEFT, RIGHT, TOP};
-use super::svg::Svg;
 use super::{colour, shown};
 use crate::result::{Distribution, Outcome, Record, Run, Unit};
 use crate::stats::median;
@@ -44,7 +43,7 @@ pub fn quantiles(record: &Record, case: usize, name: &str) -> Option<String> {
     points().next()?;
     let x = Axis::nines(most, (LEFT, RIGHT));
     let y = Axis::log(Unit::Ns, (smallest, largest), (BOTTOM, TOP));
-    let mut svg = Svg::new(HEIGHT, &format!("latency of {name} by quantile"));
+    let mut svg = super::figure(HEIGHT, &format!("latency of {name} by quantile"));
     frame(&mut svg, &x, &y);
     let place = |(nines, ns): &(f64, f64)| (x.at(*nines), y.at(ns.log10()));
     let mut ends = Vec::new();

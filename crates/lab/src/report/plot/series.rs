@@ -1,18 +1,17 @@
-//! Figures over time: a line for each variant, the median of its rounds, in the light band from the least to the most.
+//! Figures over time: a line per variant, the median of its rounds, in a light band from minimum to maximum.
 
 use std::collections::BTreeSet;
 
 use super::axis::Axis;
 use super::lines::{frame, names, End, BOTTOM, HEIGHT, LEFT, RIGHT, TOP};
-use super::svg::Svg;
 use super::{colour, shown};
 use crate::result::{Outcome, Record, Run, Unit};
 use crate::stats::median;
 
-/// At most so many points make a line.
+/// Maximum number of points of a line.
 const POINTS_MAX: usize = 120;
 
-/// One point of a line: time, and least, median and largest of the rounds.
+/// One point of a line: time, and minimum, median and maximum of the rounds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Point {
     seconds: f64,
@@ -29,7 +28,7 @@ pub fn columns(record: &Record, case: usize) -> BTreeSet<&str> {
         .collect()
 }
 
-/// What a column is counted in, by the end of its name.
+/// Unit of a column, by the suffix of its name.
 #[must_use]
 pub fn unit_of(column: &str) -> Unit {
     match () {
@@ -55,7 +54,7 @@ pub fn series(record: &Record, case: usize, column: &str) -> Option<String> {
     let unit = unit_of(column);
     let x = Axis::linear(Unit::Ns, latest * 1e9, (LEFT, RIGHT), 4);
     let y = Axis::linear(unit, largest, (BOTTOM, TOP), 4);
-    let mut svg = Svg::new(HEIGHT, &format!("{column} over time"));
+    let mut svg = super::figure(HEIGHT, &format!("{column} over time"));
     frame(&mut svg, &x, &y);
     let place = |p: &Point, value: f64| (x.at(p.seconds * 1e9), y.at(value));
     for (variant, parts) in &lines {
@@ -101,7 +100,7 @@ pub fn series(record: &Record, case: usize, column: &str) -> Option<String> {
     Some(svg.finish())
 }
 
-/// Names of the phases that begin after the start in any run of a case.
+/// Names of the phases that begin after the start, in any run of a case.
 #[must_use]
 pub fn phase_names(record: &Record, case: usize) -> BTreeSet<&str> {
     let phases = done(record, case).flat_map(|run| &run.phases);
@@ -111,7 +110,7 @@ pub fn phase_names(record: &Record, case: usize) -> BTreeSet<&str> {
         .collect()
 }
 
-/// Median begin of each phase after the start.
+/// Median start of each phase after the first.
 fn phases(runs: &[&Run]) -> Vec<(f64, String)> {
     let all = || runs.iter().flat_map(|run| &run.phases).filter(|(s, _)| *s > 0.0);
     let names: BTreeSet<&String> = all().map(|(_, name)| name).collect();
@@ -131,7 +130,7 @@ fn runs_of(record: &Record, case: usize, variant: usize) -> Vec<&Run> {
     done(record, case).filter(|run| run.variant == variant).collect()
 }
 
-/// What a stretch of time has of one run.
+/// Samples of one run in a span of time.
 #[derive(Clone, Copy, PartialEq)]
 enum Bin {
     /// No sample fell into it.

@@ -1,5 +1,5 @@
-//! What a simulated program's results come to: the metrics and latencies that its live twin says at its end
-//! (`crates/lab/src/workload`), from its phases.
+//! A simulated program's figures from its phases: the metrics and latencies that its live twin reports at its end
+//! (`crates/lab/src/workload`).
 
 use mega_sim::scenario::ProgramOutcome;
 use mega_sim::workload::{Latency, Results, NAMES};
@@ -33,7 +33,7 @@ fn own_metrics(program: &str) -> Vec<Metric> {
     };
     let replay = || {
         [
-            count("left_out", "accesses of the trace to what it never mapped"),
+            count("left_out", "accesses of the trace outside of its mappings"),
             count("unsupported", "calls of the trace that are not modelled"),
         ]
     };
@@ -59,7 +59,7 @@ fn own_metrics(program: &str) -> Vec<Metric> {
     }
 }
 
-/// What all programs can measure. What two of them call by one name is there twice.
+/// Metrics of all programs, including duplicates of equal names.
 pub(super) fn metrics() -> Vec<Metric> {
     let all = NAMES.iter().copied().chain([REPLAY]).flat_map(own_metrics);
     all.map(|metric| Metric { main: false, ..metric }).collect()

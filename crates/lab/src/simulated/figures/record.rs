@@ -63,9 +63,9 @@ pub fn variant(system: &System) -> VariantInfo {
     if let Some(scan) = system.scan_policy() {
         text += &format!("; {}", about(POLICIES, scan.name()));
         put(scan.name(), scan.params());
-        if let Some(stock) = system.stock() {
-            text += &format!("; {} keeps a stock of free blocks", stock.planner().name());
-            put(&format!("stock {}", stock.planner().name()), stock.planner().params());
+        if let Some(target) = system.free_block_target() {
+            text += &format!("; free-block target: {}", target.planner().name());
+            put(&format!("stock {}", target.planner().name()), target.planner().params());
         }
     }
     VariantInfo {

@@ -48,7 +48,7 @@ fn every_figure_is_a_metric_and_every_metric_of_a_live_twin_is_there() {
     names.sort_unstable();
     let count = names.len();
     names.dedup();
-    assert_eq!(names.len(), count, "a metric is there twice");
+    assert_eq!(names.len(), count, "a metric is listed twice");
     for name in NAMES {
         let run = run(&small(name), "thp-always");
         assert_eq!(run.outcome, Outcome::Done, "{name}");

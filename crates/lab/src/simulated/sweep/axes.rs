@@ -21,12 +21,12 @@ const MOST_SYSTEMS: usize = 10_000;
 pub(super) struct Workload {
     /// Unique in the sweep.
     pub name: String,
-    /// The programs, and whether the file gives a program's seed.
+    /// The programs, and whether the file gives the program's seed.
     placed: Vec<(Placed, bool)>,
 }
 
 impl Workload {
-    /// The programs; those without a seed of their own get this one, the next one, and so on.
+    /// The programs; those without their own seed get this one, the next one, and so on.
     pub fn placed(&self, seed: u64) -> Vec<Placed> {
         let one = |(i, (placed, has_seed)): (u64, &(Placed, bool))| {
             let mut placed = placed.clone();
@@ -50,7 +50,7 @@ impl Workload {
     }
 }
 
-/// The same program with another seed, where it draws anything.
+/// The same program with another seed, if it has one.
 #[must_use]
 pub fn seeded(spec: &Spec, seed: impl Fn(u64) -> u64) -> Spec {
     let mut value = serde_json::to_value(spec).unwrap_or_default();
@@ -109,7 +109,7 @@ pub(super) fn workloads(values: &[Value]) -> Result<Vec<Workload>, SweepError> {
                 }
             }
         };
-        // Two of a name are told apart by a number.
+        // A number tells equal names apart.
         let plain = workload.name.clone();
         let mut number = 2;
         while all.iter().any(|known| known.name == workload.name) {
@@ -135,14 +135,14 @@ pub(super) fn memory(texts: &[String], default: Bytes) -> Result<Vec<Bytes>, Swe
     Ok(all)
 }
 
-/// The same twice would be two points with the same result.
+/// Duplicates would be two points with the same result.
 fn once<T: PartialEq>(field: &str, values: &[T]) -> Result<(), SweepError> {
     if values.len() > MOST_OF_A_KIND {
         return Err(wrong(field, format!("more than {MOST_OF_A_KIND}")));
     }
     let twice = (0..values.len()).find(|i| values[..*i].contains(&values[*i]));
     match twice {
-        Some(i) => Err(wrong(format!("{field}[{i}]"), "it is in the list already")),
+        Some(i) => Err(wrong(format!("{field}[{i}]"), "is a duplicate")),
         None => Ok(()),
     }
 }
@@ -156,7 +156,7 @@ pub(super) fn seeds(seeds: Vec<u64>, default: u64) -> Result<Vec<u64>, SweepErro
     let mut sorted = seeds.clone();
     sorted.sort_unstable();
     match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-        Some(pair) => Err(wrong("seeds", format!("{} is there twice", pair[0]))),
+        Some(pair) => Err(wrong("seeds", format!("{} is a duplicate", pair[0]))),
         None => Ok(seeds),
     }
 }
@@ -181,7 +181,7 @@ pub(super) fn fragments(values: &[Value], default: Option<Fragment>) -> Result<V
     Ok(all)
 }
 
-/// Reads the state of memory: `none`, `90%` (of free memory of no use for huge pages), `90%/3%` (and so much of the fragmented
+/// Reads the state of memory: `none`, `90%` (of free memory unusable for huge pages), `90%/3%` (and this share of the fragmented
 /// blocks unmovable), `study`, `lrbhps=50%`.
 ///
 /// # Errors
@@ -246,7 +246,7 @@ pub(super) fn systems(
             }
         }
         if !taken {
-            return Err(wrong(field, "no system takes it, or each sets it itself"));
+            return Err(wrong(field, "no system takes it, or all set it themselves"));
         }
         all = with;
     }

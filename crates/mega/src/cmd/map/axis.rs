@@ -1,6 +1,6 @@
 //! Laying numbered things out in rows of cells, or along a line, with gaps left out.
 
-use mega_core::block::Hpfn;
+use mega_core::compaction::block::Hpfn;
 
 /// A row of the grid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

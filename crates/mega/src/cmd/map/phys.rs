@@ -7,7 +7,8 @@ use std::fmt::Write;
 use std::num::NonZeroU32;
 
 use anyhow::Result;
-use mega_core::block::{Block, BlockHistory, BlockKind, PageKind};
+use mega_core::compaction::block::{Block, BlockKind, PageKind};
+use mega_core::compaction::history::BlockHistory;
 use mega_core::units::{Bytes, Time, BASE_PAGE_BYTES, HUGE_PAGE_BYTES, REGION_PAGES};
 use mega_linux::blocks::{read, Physical, Sampling};
 use mega_linux::proc::ProcRoot;
@@ -15,10 +16,10 @@ use serde_json::{json, Value};
 
 use super::axis::{grid, Axis, Grid, Row};
 use super::{Map, Subject};
-use crate::draw::colour::{mean, ramp, Rgb, Scale};
-use crate::draw::scene::{Scene, Size};
 use crate::draw::terminal::{line, swatch, Cell, Style};
-use crate::text::wrapped;
+use mega_cli::draw::colour::{mean, ramp, Rgb, Scale};
+use mega_cli::draw::scene::{Scene, Size};
+use mega_cli::text::{printable, wrapped};
 
 const HOLE: Rgb = Rgb(226, 226, 226);
 const FREE: Rgb = Rgb(250, 243, 214);
@@ -189,15 +190,13 @@ impl PhysMap {
                 } else {
                     zone.name.clone()
                 };
-                (zone.start_frame / u64::from(REGION_PAGES), clean(&name))
+                (
+                    zone.start_frame / u64::from(REGION_PAGES),
+                    printable(&name).into_owned(),
+                )
             })
             .collect()
     }
-}
-
-/// Names come from files: nothing in them may move the cursor.
-fn clean(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 /// Runs of blocks with memory, as first number and end; holes in between are left out.

@@ -8,20 +8,20 @@ use std::fmt::Write;
 
 use anyhow::{Context, Result};
 use mega_core::units::{BasePages, Bytes, HUGE_PAGE_BYTES, REGION_PAGES};
+use mega_linux::inspect::regions::{region_map, MappedRegion, RegionMap};
 use mega_linux::proc::ProcRoot;
 use mega_linux::process::Process;
-use mega_linux::region_map::{region_map, MappedRegion, RegionMap};
 use mega_linux::scan::Scanner;
 use serde_json::{json, Value};
 
 use super::{Map, Subject};
 use crate::args::ScannerChoice;
-use crate::draw::colour::{ramp, Rgb, Scale};
-use crate::draw::scene::{Scene, Size};
 use crate::draw::terminal::{line, Cell, Style};
-use crate::exit::tell;
 use crate::manage::scanner_for;
-use crate::text::wrapped;
+use mega_cli::draw::colour::{ramp, Rgb, Scale};
+use mega_cli::draw::scene::{Scene, Size};
+use mega_cli::exit::tell;
+use mega_cli::text::{printable, wrapped};
 
 /// Huge pages whose contents are read at most, evenly spaced.
 const READ_MAX: usize = 8192;
@@ -49,7 +49,7 @@ impl OneProcess {
 impl Subject for OneProcess {
     fn look(&mut self) -> Result<Box<dyn Map>> {
         let root = ProcRoot::default();
-        let name = clean(&self.process.name(&root));
+        let name = printable(&self.process.name(&root)).into_owned();
         let seen = region_map(&root, self.scanner.as_mut(), self.pid, READ_MAX)
             .with_context(|| format!("process {} ({name})", self.pid))?;
         Ok(Box::new(ProcessMap {
@@ -235,11 +235,6 @@ fn layout(regions: &[MappedRegion], columns: u64, rows: u64) -> Layout<'_> {
     }
 }
 
-/// Names come from other programs: nothing in them may move the cursor.
-fn clean(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
-}
-
 fn percent(share: Option<f64>) -> String {
     share.map_or("?".into(), |share| format!("{:.0}%", 100.0 * share))
 }
@@ -322,7 +317,11 @@ impl ProcessMap {
         }
         let mut names: Vec<_> = sizes.into_iter().collect();
         names.sort_by_key(|(name, size)| (Reverse(*size), *name));
-        let mut text: Vec<String> = names.iter().take(2).map(|(name, _)| clean(name)).collect();
+        let mut text: Vec<String> = names
+            .iter()
+            .take(2)
+            .map(|(name, _)| printable(name).into_owned())
+            .collect();
         if names.len() > 2 {
             text.push(format!("+{}", names.len() - 2));
         }

@@ -7,10 +7,10 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use mega_core::observe::ProcessId;
 use mega_core::units::{show_duration, Bytes, Time};
-use mega_sim::trace::{Header, Record, Source, TraceError};
+use mega_trace::{Header, Record, Source, TraceError};
 use serde_json::json;
 
-use super::open;
+use mega_cli::recording::open;
 
 /// Processes that are told apart; of others there is the count of records only.
 const MOST_PROCESSES: usize = 4096;

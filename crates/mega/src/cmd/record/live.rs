@@ -18,14 +18,17 @@ use mega_linux::knobs::{Claims, STATE_FOLDER};
 use mega_linux::proc::{maps, stat, ProcRoot};
 use mega_linux::process::Process;
 use mega_linux::scan::Scanner;
-use mega_sim::trace::{Header, Record, Writer};
+use mega_linux::sys::set_open_files_limit;
+use mega_trace::{Header, Record, Writer};
 
 use super::mappings::Mappings;
-use super::{cannot_write, create, header, nanos, output};
+use super::output;
 use crate::args::RecordArgs;
-use crate::children;
-use crate::exit::{say, tell, Failure};
+use crate::children::{self, Circumstances};
 use crate::manage::{scanner_for, FamilyRoster};
+use mega_cli::exit::{say, tell, Failure};
+use mega_cli::recording::{cannot_write, create, header, nanos};
+use mega_cli::signals::stop_on_signals;
 
 /// A killed recorder loses no more than this of its trace.
 const FLUSH: Duration = Duration::from_secs(1);
@@ -37,7 +40,7 @@ pub fn processes(args: &RecordArgs, to: &Path) -> Result<()> {
     for &pid in &args.pids {
         Process::open(&ProcRoot::default(), pid)?;
     }
-    let stop = children::stop_on_signals()?;
+    let stop = stop_on_signals()?;
     let words: Vec<_> = args.pids.iter().map(ToString::to_string).collect();
     let recording = Recording::prepare(args, to, format!("PID {}", words.join(" ")))?;
     let done = recording.run(Box::new(FamilyRoster::of(args.pids.clone())), stop)?;
@@ -63,7 +66,11 @@ pub fn command(args: &RecordArgs) -> ExitCode {
         Ok(prepared) => prepared,
         Err(error) => return Failure::status(Err(error), Failure::RUN_FAILED),
     };
-    let running = match children::start(&args.command, signals) {
+    let within = Circumstances {
+        open_files: Some(recording.open_files),
+        ..Circumstances::default()
+    };
+    let running = match children::start(&args.command, signals, within) {
         Ok(running) => running,
         Err(failed) => {
             say(&failed.error);
@@ -86,7 +93,7 @@ pub fn command(args: &RecordArgs) -> ExitCode {
     }
 }
 
-/// Everything that can fail before a program is looked at has not failed.
+/// A recording that is ready to sample: everything that can fail earlier has succeeded.
 struct Recording {
     scanner: Box<dyn Scanner>,
     claims: Option<Claims>,
@@ -96,6 +103,8 @@ struct Recording {
     interval: Duration,
     duration: Option<Duration>,
     quiet: bool,
+    /// The soft limit of open files before it was raised.
+    open_files: u64,
 }
 
 /// What a recording came to.
@@ -128,6 +137,7 @@ impl Done {
 
 impl Recording {
     fn prepare(args: &RecordArgs, to: &Path, command: String) -> Result<Self> {
+        let open_files = set_open_files_limit(None).context("cannot raise the limit of open files")?;
         let (scanner, refused) = scanner_for(args.scanner)?;
         let note = |text: &str| {
             if !args.quiet {
@@ -154,6 +164,7 @@ impl Recording {
             interval: args.interval,
             duration: args.duration,
             quiet: args.quiet,
+            open_files,
         })
     }
 
@@ -171,6 +182,7 @@ impl Recording {
             stop: Some(stop),
             duration: self.duration,
             dry_run: false,
+            contents: true,
             claims: self.claims,
             actuator: None,
         };
@@ -180,6 +192,10 @@ impl Recording {
         loop {
             let tick = host.now();
             let seen = host.observe(&wants);
+            // A look that was stopped may be incomplete.
+            if host.is_stopped() {
+                break;
+            }
             tape.events(seen.at, host.events()).with_context(cannot)?;
             tape.scan(&seen).with_context(cannot)?;
             if flushed.elapsed() >= FLUSH {

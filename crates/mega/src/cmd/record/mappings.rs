@@ -3,7 +3,7 @@
 //! Of a look there is only the kernel's list: what was unmapped and mapped again in between stays unseen, and what was moved went and came.
 
 use mega_linux::proc::maps::Mapping;
-use mega_linux::vma::{Kind, Vma};
+use mega_linux::vma::{MappingKind, Vma};
 
 /// A range of addresses: the first, and the first after it.
 pub type Span = (u64, u64);
@@ -26,7 +26,9 @@ pub struct Changes {
 impl Mappings {
     /// Takes the kernel's list of now, by rising address; returns what changed.
     pub fn update(&mut self, now: &[Mapping]) -> Changes {
-        let own = now.iter().filter(|mapping| Vma::from(*mapping).kind == Kind::Anonymous);
+        let own = now
+            .iter()
+            .filter(|mapping| Vma::from(*mapping).kind == MappingKind::Anonymous);
         let mut spans: Vec<Span> = Vec::new();
         for mapping in own {
             match spans.last_mut() {

@@ -1,8 +1,8 @@
-//! One chosen block: everything in it is moved away and it is free as a whole (as `alloc_contig_range` does it and frees it at once).
+//! Evacuating one selected block: all of its pages are migrated and it becomes free as a whole (as `alloc_contig_range` does, then freeing it).
 //!
 //! Pages go where an allocation would put them, into the smallest free runs, but never into a free block: that would use up one to gain another.
 
-use mega_core::block::Hpfn;
+use mega_core::compaction::block::Hpfn;
 use mega_core::units::REGION_PAGES;
 
 use super::{Mover, Physical};
@@ -10,28 +10,28 @@ use crate::physical::frames::State;
 use crate::physical::MigrateType;
 use crate::unit::{Frame, BLOCK_ORDER};
 
-/// What became of a block that was to be emptied.
+/// The result of evacuating a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Emptied {
     /// It is free as a whole.
     Freed {
-        /// Pages moved away.
+        /// Pages migrated.
         moved: u32,
     },
     /// It was free.
     AlreadyFree,
-    /// It holds the kernel's pages, or reserved ones, or is no memory. Nothing was moved.
+    /// It holds kernel or reserved pages, or is no memory. Nothing was migrated.
     Unmovable,
-    /// It is a huge page, or part of one. Nothing was moved.
+    /// It is a huge page, or part of one. Nothing was migrated.
     Huge,
-    /// Too little is free outside of free blocks.
+    /// Too little is free outside free blocks.
     NoRoom {
-        /// Pages moved away before that was found.
+        /// Pages migrated before that was found.
         moved: u32,
     },
     /// A page was refused by its mover.
     Pinned {
-        /// Pages moved away before.
+        /// Pages migrated before.
         moved: u32,
     },
 }
@@ -50,7 +50,7 @@ impl Emptied {
         }
     }
 
-    /// Pages that were moved.
+    /// Pages migrated.
     #[must_use]
     pub fn moved(self) -> u32 {
         match self {
@@ -61,7 +61,7 @@ impl Emptied {
 }
 
 impl Physical {
-    /// Moves away what a block holds, so that it is free as a whole. All of it is looked at.
+    /// Migrates a block's pages, so that it becomes free as a whole. All of it is checked first.
     pub fn empty_block(&mut self, block: Hpfn, mover: &mut dyn Mover) -> Emptied {
         let result = self.move_away(block, mover);
         if !matches!(
@@ -73,8 +73,8 @@ impl Physical {
         result
     }
 
-    /// A part of direct compaction that need not look for what to move: the pages that a broken reservation left in this block. Each of them is looked
-    /// at, and a free page for it. Once the block that was wanted is there: [`Physical::compacted_directly`].
+    /// Part of direct compaction that needs no scan: migrates the pages that a broken reservation left in this block. Each of them is scanned, and a
+    /// free page for it. Once the wanted block is free: [`Physical::compacted_directly`].
     pub fn compact_reserved(&mut self, block: Hpfn, mover: &mut dyn Mover) -> Emptied {
         let result = self.move_away(block, mover);
         let moved = u64::from(result.moved());
@@ -84,7 +84,7 @@ impl Physical {
         result
     }
 
-    /// Counts a direct compaction that came to its end with what is no part of [`Physical::compact_for`], and helped.
+    /// Counts a successful direct compaction that was not made by [`Physical::compact_for`].
     pub fn compacted_directly(&mut self) {
         self.counters.compact_stall += 1;
         self.counters.compact_success += 1;
@@ -133,7 +133,7 @@ impl Physical {
         (info.free.into(), info.movable.into())
     }
 
-    /// Free pages in movable runs smaller than a block, outside of this one, in the zone or in those that the node falls back on.
+    /// Free pages in movable runs smaller than a block, outside this one, in the zone or in those that the node falls back on.
     fn room_outside(&self, zone: usize, first: u32) -> u64 {
         let node = self.zones[zone].node;
         let in_zone = |&index: &u8| {
@@ -154,7 +154,7 @@ impl Physical {
 
     fn empty(&mut self, zone: usize, first: u32, mover: &mut dyn Mover) -> Emptied {
         let node = self.zones[zone].node;
-        // Its free pages first, so that none of it is moved into it.
+        // Its free pages first, so that nothing is migrated into it.
         let mut at = first;
         while at < first + REGION_PAGES {
             let state = self.frames.state(at);
@@ -165,7 +165,7 @@ impl Physical {
                 at += 1;
             }
         }
-        // Its frames are nobody's soon; what is freed of it is for movable pages.
+        // Its frames are about to be unowned; what is freed of it is for movable pages.
         self.frames.block_of_mut(first).migrate = MigrateType::Movable;
         let mut moved = 0;
         let mut at = first;
@@ -175,7 +175,7 @@ impl Physical {
                 at += 1;
                 continue;
             }
-            // A run of several pages moves page by page: it is split, as the kernel does where there is no run to move it to.
+            // A run of several pages is migrated page by page: it is split, as the kernel does where there is no run to migrate it to.
             if state.is_used() && state.order() > 0 {
                 self.split(Frame(at));
             }
@@ -194,7 +194,7 @@ impl Physical {
         Emptied::Freed { moved }
     }
 
-    /// A single frame to move a page to, taken aside: of the same zone where it has any, else where the node falls back on.
+    /// Isolates a single frame to migrate a page to: of the same zone where it has any, otherwise where the node falls back on.
     fn room_for(&mut self, zone: usize, node: u8) -> Option<u32> {
         self.room_in(zone).or_else(|| {
             let others = 0..self.zonelist(node).len();

@@ -1,4 +1,4 @@
-//! The hints that keep scanners away from blocks in which they found nothing lately (PB_migrate_skip), and how they are cleared.
+//! The hints that keep scanners away from blocks in which they recently found nothing (PB_migrate_skip), and how they are cleared.
 
 use mega_core::units::REGION_PAGES;
 
@@ -9,7 +9,7 @@ use crate::physical::MigrateType;
 use crate::unit::BLOCK_ORDER;
 
 impl Physical {
-    /// Clears the hints of blocks where a look here and there finds something to move, or room (`__reset_isolation_suitable`).
+    /// Clears the hints of blocks where samples find something to migrate, or room (`__reset_isolation_suitable`).
     pub(super) fn clear_hints(&mut self, index: usize) {
         let zone = &self.zones[index];
         if !zone.positions.flush_hints {

@@ -1,20 +1,20 @@
-//! Compaction (mm/compaction.c of Linux 6.6): free blocks made by moving pages together.
+//! Compaction (mm/compaction.c of Linux 6.6): free blocks made by migrating pages together.
 //!
 //! | file | subject |
 //! | --- | --- |
-//! | this one | who compacts what, and when it is put off |
-//! | `pass` | one zone: the two scanners until they meet or it is done |
-//! | `source` | the migrate scanner: pages to move, from the bottom |
-//! | `target` | the free scanner: places to move them to, from the top |
-//! | `hints` | blocks that are not worth a look |
-//! | `empty` | one chosen block |
+//! | this one | who compacts what, and when it is deferred |
+//! | `pass` | one zone: the two scanners until they meet or the goal is reached |
+//! | `source` | the migrate scanner: pages to migrate, from the bottom |
+//! | `target` | the free scanner: places to migrate them to, from the top |
+//! | `hints` | blocks that are not worth scanning |
+//! | `empty` | evacuating one selected block |
 //!
 //! Not modelled: contention, pages under writeback, the LRU lists. A page that its mover refuses counts as one that failed to migrate.
 
 use super::frames::State;
-use super::owner::Kind;
+use super::owner::OwnerKind;
 use super::{owner, Frames, MigrateType, Physical};
-use crate::unit::{Frame, Owner, BLOCK_ORDER};
+use crate::unit::{Frame, Owner};
 
 mod empty;
 mod hints;
@@ -26,23 +26,23 @@ pub use empty::Emptied;
 
 use pass::{Control, Ended, Mode};
 
-/// Who has to know when a frame moves.
+/// Is told when a frame is migrated.
 pub trait Mover {
     /// The contents and the owner of `from` move to `to`, which was free; `from` is free afterwards. False: it cannot move now (pinned), and nothing
     /// changes.
     fn moved(&mut self, owner: Owner, from: Frame, to: Frame) -> bool;
 }
 
-/// Compaction by whom and for what.
+/// A kind of compaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compact {
-    /// By who needs a run of this order, waiting for it: each zone until one is free (COMPACT_PRIO_SYNC_LIGHT).
+    /// Direct compaction for a run of this order: each zone until one is free (COMPACT_PRIO_SYNC_LIGHT).
     Direct {
         /// Its order.
         order: u8,
     },
-    /// The same, but only what is quick: only in blocks for movable pages, and no 2^order frames of which one cannot be moved. It neither counts as a
-    /// failure nor puts off the next (COMPACT_PRIO_ASYNC: what a huge page fault begins with, and all it does unless it is told to try hard).
+    /// The same, asynchronous: only in blocks for movable pages, and in no 2^order frames of which one cannot be migrated. It neither counts as a failure
+    /// nor defers the next (COMPACT_PRIO_ASYNC: how a huge page fault begins, and all it does unless it is told to try hard).
     Async {
         /// Its order.
         order: u8,
@@ -62,24 +62,24 @@ pub enum Compact {
     Whole,
 }
 
-/// What a compaction did.
+/// The result of a compaction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Compaction {
-    /// Pages that the migrate scanner looked at.
+    /// Pages scanned by the migrate scanner.
     pub scanned_migrate: u64,
-    /// Pages that the free scanner looked at.
+    /// Pages scanned by the free scanner.
     pub scanned_free: u64,
-    /// Pages that either of them took aside.
+    /// Pages isolated by either scanner.
     pub isolated: u64,
-    /// Pages moved.
+    /// Pages migrated.
     pub migrated: u64,
-    /// Pages that could not be moved.
+    /// Pages that could not be migrated.
     pub failed: u64,
-    /// Zones passed over because the last compactions there failed.
+    /// Zones skipped because compaction is deferred there.
     pub deferred: u32,
-    /// Zones in which there was nothing to do, or too little free memory to do it with.
+    /// Zones with nothing to do, or too little free memory to work with.
     pub skipped: u32,
-    /// A run of the order is free now; of the others, the scanners met or the aim was reached in every zone.
+    /// A run of the order is free now; for the other kinds, the scanners met or the goal was reached in every zone.
     pub success: bool,
 }
 
@@ -93,82 +93,7 @@ impl Compaction {
     }
 }
 
-/// The most that a shift puts compaction off: 64 times.
-const MAX_DEFER_SHIFT: u8 = 6;
-
-/// What a zone remembers from one compaction to the next.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Positions {
-    /// Where the migrate scanner goes on: asynchronous, and the others.
-    cached_migrate: [u32; 2],
-    /// Where the free scanner goes on.
-    cached_free: u32,
-    /// Where they began after the hints were last cleared.
-    init_migrate: u32,
-    init_free: u32,
-    /// The scanners met in a direct compaction: the hints are out of date.
-    flush_hints: bool,
-    considered: u32,
-    defer_shift: u8,
-    /// The lowest order that failed.
-    order_failed: u8,
-}
-
-impl Positions {
-    pub fn new(start: u32, end: u32) -> Self {
-        let mut new = Self {
-            cached_migrate: [0; 2],
-            cached_free: 0,
-            init_migrate: 0,
-            init_free: 0,
-            flush_hints: false,
-            considered: 0,
-            defer_shift: 0,
-            order_failed: 0,
-        };
-        new.reset(start, end);
-        new
-    }
-
-    /// To both ends of the zone.
-    fn reset(&mut self, start: u32, end: u32) {
-        self.cached_migrate = [start; 2];
-        self.cached_free = end - (1 << BLOCK_ORDER);
-    }
-
-    /// A compaction for this order did not help.
-    fn defer(&mut self, order: u8) {
-        self.considered = 0;
-        self.defer_shift = (self.defer_shift + 1).min(MAX_DEFER_SHIFT);
-        self.order_failed = self.order_failed.min(order);
-    }
-
-    /// Whether to leave it this time.
-    fn deferred(&mut self, order: u8) -> bool {
-        if order < self.order_failed {
-            return false;
-        }
-        let limit = 1 << self.defer_shift;
-        self.considered = (self.considered + 1).min(limit);
-        self.considered < limit
-    }
-
-    /// A compaction for this order helped; `allocated`: surely.
-    fn defer_reset(&mut self, order: u8, allocated: bool) {
-        if allocated {
-            self.considered = 0;
-            self.defer_shift = 0;
-        }
-        self.order_failed = self.order_failed.max(order + 1);
-    }
-
-    /// It is tried again after being put off for the longest time.
-    fn restarting(&self, order: u8) -> bool {
-        order >= self.order_failed && self.defer_shift == MAX_DEFER_SHIFT && self.considered >= 1 << MAX_DEFER_SHIFT
-    }
-}
-
-/// Room for what the scanners took aside, kept from one compaction to the next.
+/// Space for what the scanners isolate, kept between compactions.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
     migrate: Vec<u32>,
@@ -221,7 +146,7 @@ impl Physical {
             let positions = &mut self.zones[zone].positions;
             match ended {
                 Ended::Success => {
-                    // The allocation that comes next finds it: nobody else is there to take it.
+                    // The allocation that comes next finds it: nothing else runs in between.
                     positions.defer_reset(order, true);
                     total.success = true;
                     break;
@@ -301,7 +226,7 @@ impl Physical {
         }
     }
 
-    /// Moves one frame to another that was taken aside. `from` is nobody's afterwards. False: its mover refused, and nothing changed.
+    /// Migrates one frame to another, isolated one. `from` is unowned afterwards. False: its mover refused, and nothing changed.
     fn relocate(&mut self, from: u32, to: u32, mover: &mut dyn Mover) -> bool {
         let word = self.frames.words[from as usize];
         if !mover.moved(owner::unpack(word, 0), Frame(from), Frame(to)) {
@@ -310,7 +235,7 @@ impl Physical {
         let kind = owner::kind(word);
         let class = super::frames::Class::of(kind, 0);
         self.frames.set(to, State::used(0));
-        if kind == Kind::Cache {
+        if kind == OwnerKind::Cache {
             self.cache.replace(&mut self.frames, from, to);
         } else {
             self.frames.words[to as usize] = word;
@@ -320,7 +245,7 @@ impl Physical {
         true
     }
 
-    /// A single frame that can be moved, by its state and its owner.
+    /// Whether it is a single movable frame, by its state and its owner.
     fn is_movable(frames: &Frames, frame: u32) -> bool {
         frames.state(frame) == State::used(0) && owner::kind(frames.words[frame as usize]).moves()
     }
@@ -328,22 +253,3 @@ impl Physical {
 
 /// The type of pages that a compaction is for.
 const KCOMPACTD_TYPE: MigrateType = MigrateType::Unmovable;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_failure_doubles_the_attempts_that_are_left_out_up_to_64() {
-        let mut positions = Positions::new(0, 1024);
-        for shift in [1, 2, 3, 4, 5, 6, 6, 6] {
-            positions.defer(9);
-            let skipped = (0..).take_while(|_| positions.deferred(9)).count();
-            assert_eq!(skipped, (1 << shift) - 1);
-            assert_eq!(positions.restarting(9), shift == 6);
-        }
-        assert!(!positions.deferred(8), "a lower order did not fail");
-        positions.defer_reset(9, true);
-        assert!(!positions.deferred(9) && !positions.deferred(10));
-    }
-}

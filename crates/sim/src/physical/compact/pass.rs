@@ -1,4 +1,4 @@
-//! One zone: the migrate scanner from the bottom, the free scanner from the top, until they meet or it is done (`compact_zone`).
+//! One zone: the migrate scanner from the bottom, the free scanner from the top, until they meet or the goal is reached (`compact_zone`).
 
 use mega_core::units::REGION_PAGES;
 
@@ -20,22 +20,22 @@ pub(super) enum Mode {
     Sync,
 }
 
-/// Why a pass ended.
+/// How a pass ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ended {
     /// Nothing to do with so little free memory, or it would not help.
     Skipped,
-    /// The scanners met, having begun at the ends.
+    /// The scanners met, having started at the ends.
     Complete,
-    /// The scanners met, having begun in between.
+    /// The scanners met, having started in between.
     Partial,
-    /// A run of the order is free, or the aim is reached.
+    /// A run of the order is free, or the goal is reached.
     Success,
-    /// No page is free to move another one to.
+    /// No page is free to migrate another one to.
     NoMemory,
 }
 
-/// What a pass wants and how far it is (struct compact_control).
+/// The goal and the state of a pass (struct compact_control).
 #[derive(Debug)]
 pub(super) struct Control {
     pub zone: usize,
@@ -154,7 +154,7 @@ impl Physical {
     }
 
     fn pass(&mut self, control: &mut Control, mover: &mut dyn Mover) -> Ended {
-        // The kernel drains as it goes; nobody else fills the lists meanwhile.
+        // The kernel drains as it goes; nothing else fills the lists meanwhile.
         self.zones[control.zone].drain(&mut self.frames);
         if let Some(order) = control.order {
             let zone = &self.zones[control.zone];
@@ -236,7 +236,7 @@ impl Physical {
                     last_migrated = None;
                 }
             }
-            // Who compacts for himself gets the run that his last page completed (`compaction_capture`).
+            // Direct compaction gets the run that its last page completed (`compaction_capture`).
             if control.direct
                 && control
                     .order
@@ -278,7 +278,7 @@ impl Physical {
         (own || others).then_some(Ended::Success)
     }
 
-    /// Moves what was taken aside, the last taken first.
+    /// Migrates what was isolated, the last isolated first.
     fn move_batch(&mut self, control: &mut Control, mover: &mut dyn Mover) -> Batch {
         let mut sources = std::mem::take(&mut control.sources);
         control.batch = sources.len();
@@ -306,7 +306,7 @@ impl Physical {
         result
     }
 
-    /// Gives back the places that were not used; the free scanner goes on no lower than there.
+    /// Frees the places that were not used; the free scanner continues no lower than there.
     fn release_targets(&mut self, control: &mut Control) {
         let zone = &mut self.zones[control.zone];
         let mut highest = None;
@@ -330,7 +330,7 @@ enum Batch {
     NoRoom,
 }
 
-/// There is room to move pages to, and moving would help (`compaction_suitable`).
+/// Whether there is room to migrate pages to, and migrating would help (`compaction_suitable`).
 fn suitable(zone: &Zone, order: u8, kept: u64) -> bool {
     let mark = if order > COSTLY_ORDER {
         zone.marks.low

@@ -1,4 +1,4 @@
-//! The migrate scanner: pages to move, from the bottom of the zone (`isolate_migratepages`, `fast_find_migrateblock`).
+//! The migrate scanner: pages to migrate, from the bottom of the zone (`isolate_migratepages`, `fast_find_migrateblock`).
 
 use mega_core::units::REGION_PAGES;
 
@@ -6,7 +6,7 @@ use super::pass::{Control, FastStart, Mode, COSTLY_ORDER};
 use super::Physical;
 use crate::physical::MigrateType;
 
-/// Pages taken aside at once (COMPACT_CLUSTER_MAX).
+/// Pages isolated at once (COMPACT_CLUSTER_MAX).
 pub(super) const CLUSTER: u32 = 32;
 
 impl Control {
@@ -31,7 +31,7 @@ fn run_end(frame: u32, order: u8) -> u32 {
 }
 
 impl Physical {
-    /// Takes pages aside from the next block that has any. False: none, this time.
+    /// Isolates pages from the next block that has any. False: none, this time.
     pub(super) fn isolate_sources(&mut self, control: &mut Control) -> bool {
         let zone_start = self.zones[control.zone].start;
         let mut low = self.find_block(control);
@@ -73,7 +73,7 @@ impl Physical {
         }
     }
 
-    /// Goes through one block from `low` on and takes aside what can be moved (`isolate_migratepages_block`).
+    /// Scans one block from `low` on and isolates what can be migrated (`isolate_migratepages_block`).
     fn isolate_in_block(&mut self, control: &mut Control, mut low: u32, end: u32) {
         // Of a run of which one page stays, no page has to move.
         let quick = (control.direct && control.mode == Mode::Async)
@@ -142,7 +142,7 @@ impl Physical {
         control.migrate_at = low;
     }
 
-    /// Looks in the free lists for a block that has free pages already, so that fewer have to be moved.
+    /// Searches the free lists for a block that has free pages already, so that fewer have to be migrated.
     fn find_block(&mut self, control: &mut Control) -> u32 {
         let here = control.migrate_at;
         let start = self.zones[control.zone].start;

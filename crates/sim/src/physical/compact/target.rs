@@ -1,4 +1,4 @@
-//! The free scanner: places to move pages to, from the top of the zone (`isolate_freepages`, `fast_isolate_freepages`).
+//! The free scanner: places to migrate pages to, from the top of the zone (`isolate_freepages`, `fast_isolate_freepages`).
 
 use mega_core::units::REGION_PAGES;
 
@@ -28,7 +28,7 @@ impl Control {
 }
 
 impl Physical {
-    /// Takes free pages aside for the pages to be moved, and advances the scanner.
+    /// Isolates free pages for the pages to be migrated, and advances the scanner.
     pub(super) fn isolate_targets(&mut self, control: &mut Control) {
         self.search_lists(control);
         if !control.targets.is_empty() {
@@ -77,7 +77,7 @@ impl Physical {
             && (control.ignore_hints || !info.skip)
     }
 
-    /// Takes free runs of one block aside, from `at` on, until there are enough (`isolate_freepages_block`). Says how many pages.
+    /// Isolates free runs of one block, from `at` on, until there are enough (`isolate_freepages_block`). Returns the number of pages.
     fn isolate_from_block(&mut self, control: &mut Control, at: &mut u32, end: u32, stride: u32) -> u32 {
         let (mut scanned, mut isolated) = (0u64, 0u32);
         let mut frame = *at;
@@ -112,7 +112,7 @@ impl Physical {
         isolated
     }
 
-    /// Looks in the free lists for a run high up, and takes it and what is around it.
+    /// Searches the free lists for a run high up, and isolates it and what is around it.
     fn search_lists(&mut self, control: &mut Control) {
         let Some(highest_order) = control.order.and_then(|order| order.checked_sub(1)) else {
             return;

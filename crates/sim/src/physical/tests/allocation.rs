@@ -1,6 +1,6 @@
 //! Scenarios of allocating and freeing.
 
-use mega_core::block::Hpfn;
+use mega_core::compaction::block::Hpfn;
 use proptest::prelude::*;
 
 use super::{anonymous, machine, Shadow, GIB, MIB};

@@ -1,6 +1,6 @@
 //! Scenarios of compaction.
 
-use mega_core::block::{BlockKind, Hpfn};
+use mega_core::compaction::block::{BlockKind, Hpfn};
 use mega_core::units::Share;
 
 use super::{machine, Shadow, GIB, MIB};

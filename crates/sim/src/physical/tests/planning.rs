@@ -1,7 +1,7 @@
 //! Core's planners on the simulator's blocks.
 
-use mega_core::block::BlockKind;
-use mega_core::planner::{by_name, Seen, PLANNERS};
+use mega_core::compaction::block::BlockKind;
+use mega_core::compaction::planner::{by_name, PlannerInput, PLANNERS};
 use mega_core::units::{Blocks, Bytes, Share};
 
 use super::{machine, Shadow, GIB, MIB};
@@ -31,7 +31,7 @@ fn every_planner_ranks_the_simulators_blocks_and_what_it_names_can_be_emptied() 
     for (name, _) in PLANNERS {
         let (mut memory, mut shadow) = fragmented();
         let (blocks, zones) = (memory.blocks(), memory.zones());
-        let seen = Seen {
+        let seen = PlannerInput {
             blocks: &blocks,
             zones: &zones,
             total: Bytes(memory.total_bytes()),
@@ -86,7 +86,10 @@ fn what_is_on_the_processors_list_has_no_flag() {
     let frame = memory.allocate(0, ask, Owner::Ballast).unwrap();
     let block = memory.block(frame.block()).unwrap();
     let listed = memory.listed_bytes() / 4096;
-    assert_eq!(u64::from(block.pages(mega_core::block::PageKind::Unflagged).0), listed);
+    assert_eq!(
+        u64::from(block.pages(mega_core::compaction::block::PageKind::Unflagged).0),
+        listed
+    );
     assert!(listed > 0);
     memory.drain();
     assert_eq!(memory.listed_bytes(), 0);

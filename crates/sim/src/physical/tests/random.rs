@@ -1,6 +1,6 @@
 //! Random sequences of everything that can be done, against the shadow.
 
-use mega_core::block::Hpfn;
+use mega_core::compaction::block::Hpfn;
 use proptest::prelude::*;
 
 use super::{head, Shadow, MIB};

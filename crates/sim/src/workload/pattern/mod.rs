@@ -1,9 +1,10 @@
-//! What the workloads draw, and in which order they go: pure functions of a seed. The lab's live workloads use these very ones
-//! (all but [`strides`]), so the same seed gives the same accesses live and simulated.
+//! What the workloads draw, and in which order they access memory: pure functions of a seed. The lab's live workloads use the same
+//! functions (all but [`strides`]), so a seed gives the same accesses live and simulated.
 
 mod draw;
 mod order;
 mod rmat;
+mod rules;
 mod zipf;
 
 pub use draw::{
@@ -12,6 +13,7 @@ pub use draw::{
 };
 pub use order::{strides, PageOrder, Strides};
 pub use rmat::{Rmat, DAMPING};
+pub use rules::{is_in_share, probe_step, touches_due, BTREE_ABSENT, CHUNK_VISITS, GUPS_UPDATES, KV_DELETED};
 pub use zipf::Zipf;
 
 use rand_pcg::Pcg64Mcg;
@@ -40,8 +42,7 @@ pub const fn below(random: u64, n: u64) -> u64 {
     ((random as u128 * n as u128) >> 64) as u64
 }
 
-/// A number without common factor with `n`, near its golden section: its multiples modulo `n` visit all of `0..n`, neighbours
-/// far apart.
+/// A number coprime to `n`, near its golden section: its multiples modulo `n` visit all of `0..n`, neighbours far apart.
 #[must_use]
 pub fn scatter(n: u64) -> u64 {
     let gcd = |mut a: u64, mut b: u64| {

@@ -1,4 +1,4 @@
-//! Orders in which memory is gone through.
+//! Orders in which memory is traversed.
 
 use super::scatter;
 

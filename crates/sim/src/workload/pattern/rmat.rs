@@ -39,7 +39,7 @@ impl Rmat {
         (self.scramble(from), self.scramble(to))
     }
 
-    /// A bijection of the vertices: without it the popular ones were all neighbours.
+    /// A permutation of the vertices: without it the popular ones would be neighbours.
     #[inline]
     fn scramble(&self, vertex: u64) -> u64 {
         let mask = (1 << self.scale) - 1;

@@ -1,4 +1,4 @@
-//! A Redis as its memory sees it: a dictionary of keys, values from jemalloc, and what jemalloc gives back.
+//! Redis's memory behaviour: a dictionary of keys, values from jemalloc, and jemalloc's purging.
 //!
 //! Modelled, after Redis 7 and its jemalloc 5: the dictionary's bucket array that doubles and is moved over bucket by bucket
 //! (dict.c), an entry, a key and an object beside each value (object.c, sds.c), the size classes, slabs, extents and decay-based
@@ -38,7 +38,7 @@ pub struct RedisOptions {
     pub most_bytes: u64,
     /// All in one hash (HSET, HDEL, HGETALL), not keys of their own (SET, DEL, GET).
     pub hash: bool,
-    /// Share of the keys that is deleted at random after the load.
+    /// Share of the keys deleted at random after the load.
     pub delete_share: f64,
     /// Time to rest after the load and the deletes, in ns; jemalloc's background thread purges meanwhile.
     pub rest_ns: u64,
@@ -46,11 +46,11 @@ pub struct RedisOptions {
     pub read_all: bool,
     /// Time to serve random requests for, in ns.
     pub time_ns: u64,
-    /// Requests to serve, instead of a time.
+    /// Number of requests, instead of a duration.
     pub requests: Option<u64>,
     /// Share of reads among them; the others write a key anew.
     pub reads: f64,
-    /// Exponent of the Zipf distribution of keys (0: uniform, below 1).
+    /// Exponent of the Zipf distribution of keys (0 is uniform; must be below 1).
     pub zipf: f64,
     /// Requests per second at a fixed rate (latency from the intended start); 0: one after the other.
     pub rate: u64,
@@ -61,7 +61,7 @@ pub struct RedisOptions {
     pub request_ns: u64,
     /// jemalloc's `dirty_decay_ms`, in ns: free pages go back within this time.
     pub decay_ns: u64,
-    /// Seed of everything random.
+    /// Seed of all random draws.
     pub seed: u64,
 }
 
@@ -120,16 +120,16 @@ pub struct Redis {
     options: RedisOptions,
     server: Option<Server>,
     state: State,
-    /// When the last answers were sent, the latest last; none before a phase's first.
+    /// Send times of the last answers, the latest last; none before a phase's first.
     answered: VecDeque<u64>,
     results: Results,
 }
 
 impl Redis {
-    /// With these options.
+    /// Creates the program with these options.
     ///
     /// # Errors
-    /// Sizes and shares that make no sense; more than 2^25 keys; more than a million requests at once.
+    /// Invalid sizes or shares; more than 2^25 keys; more than a million requests at once.
     pub fn new(options: RedisOptions) -> Result<Self, ProgramError> {
         check_share("delete_share", options.delete_share)?;
         check_share("reads", options.reads)?;

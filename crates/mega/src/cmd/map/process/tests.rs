@@ -15,7 +15,7 @@ fn region(number: u64, mapped: u32) -> MappedRegion {
 fn map(regions: Vec<MappedRegion>) -> ProcessMap {
     ProcessMap {
         pid: 1,
-        name: clean("evil\u{1b}[2J"),
+        name: printable("evil\u{1b}[2J").into_owned(),
         seen: RegionMap {
             vmas: Vec::new(),
             regions,

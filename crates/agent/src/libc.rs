@@ -1,0 +1,51 @@
+//! Weak symbols of the C library: each may be missing, and the library itself needs none.
+
+use core::arch::asm;
+
+macro_rules! weak {
+    ($(#[$doc:meta])* $name:ident, $symbol:literal) => {
+        $(#[$doc])*
+        pub fn $name() -> Option<usize> {
+            let address: usize;
+            // SAFETY: reads the entry of the global offset table, which is nothing where the symbol is missing.
+            unsafe {
+                asm!(
+                    concat!(".weak ", $symbol),
+                    concat!("mov {}, qword ptr [rip + ", $symbol, "@GOTPCREL]"),
+                    out(reg) address,
+                    options(pure, readonly, nostack, preserves_flags),
+                );
+            }
+            (address != 0).then_some(address)
+        }
+    };
+}
+
+weak!(
+    /// Where the environment is.
+    environ, "__environ"
+);
+weak!(
+    /// glibc's: what to call around forks.
+    register_atfork, "__register_atfork"
+);
+weak!(
+    /// musl's.
+    pthread_atfork, "pthread_atfork"
+);
+weak!(
+    /// Goes through the loaded objects.
+    dl_iterate_phdr, "dl_iterate_phdr"
+);
+weak!(
+    /// Attributes of a new thread.
+    pthread_attr_init, "pthread_attr_init"
+);
+weak!(
+    /// Whether somebody joins it.
+    pthread_attr_setdetachstate, "pthread_attr_setdetachstate"
+);
+weak!(
+    /// The size of its stack.
+    pthread_attr_setstacksize, "pthread_attr_setstacksize"
+);

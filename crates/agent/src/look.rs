@@ -1,0 +1,241 @@
+//! What is populated in the program's memory.
+
+use mega_range::auto::Memory;
+use mega_range::density::Population;
+use mega_range::span::{down, Span, PAGE, PAGES, REGION};
+
+use crate::sys;
+
+/// Reads page tables through this process's `pagemap`.
+pub struct Look {
+    fd: i32,
+    has_scan: bool,
+    runs: [Run; RUNS],
+}
+
+const RUNS: usize = 512;
+
+/// What `PAGEMAP_SCAN` returns.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Run {
+    start: u64,
+    end: u64,
+    categories: u64,
+}
+
+#[repr(C)]
+struct Scan {
+    size: u64,
+    flags: u64,
+    start: u64,
+    end: u64,
+    walk_end: u64,
+    runs: u64,
+    runs_len: u64,
+    max_pages: u64,
+    inverted: u64,
+    mask: u64,
+    any_of: u64,
+    returned: u64,
+}
+
+/// `PAGEMAP_SCAN`, Linux 6.7.
+pub const PAGEMAP_SCAN: usize = 0xc060_6610;
+const _: () = assert!(size_of::<Scan>() == 0x60);
+const PRESENT: u64 = 1 << 3;
+const ZERO: u64 = 1 << 5;
+const HUGE: u64 = 1 << 6;
+
+/// Bits of an entry of `pagemap`.
+const ENTRY_PRESENT: u64 = 1 << 63;
+const ENTRY_EXCLUSIVE: u64 = 1 << 56;
+
+impl Look {
+    pub const fn new() -> Self {
+        const NONE: Run = Run {
+            start: 0,
+            end: 0,
+            categories: 0,
+        };
+        Look {
+            fd: 0,
+            has_scan: false,
+            runs: [NONE; RUNS],
+        }
+    }
+
+    /// Begins anew with this open `pagemap`.
+    pub fn begin(&mut self, fd: i32) {
+        self.fd = fd;
+        self.has_scan = true;
+    }
+
+    /// The first runs of present pages of a span, at most so many; and where the next ones may begin.
+    fn scan(&mut self, span: Span, most: usize) -> Option<(&[Run], u64)> {
+        let mut scan = Scan {
+            size: size_of::<Scan>() as u64,
+            flags: 0,
+            start: span.start,
+            end: span.end,
+            walk_end: 0,
+            runs: self.runs.as_mut_ptr() as u64,
+            runs_len: most.min(RUNS) as u64,
+            max_pages: 0,
+            inverted: 0,
+            mask: 0,
+            any_of: PRESENT,
+            returned: PRESENT | ZERO | HUGE,
+        };
+        // SAFETY: the request takes such a structure, and writes no more runs than are said.
+        match unsafe { sys::ioctl(self.fd, PAGEMAP_SCAN, &raw mut scan as usize) } {
+            Ok(count) => Some((self.runs.get(..count)?, scan.walk_end)),
+            Err(_) => {
+                self.has_scan = false;
+                None
+            }
+        }
+    }
+
+    fn scan_populations(&mut self, from: u64, of: &mut [Population]) -> bool {
+        let end = from.saturating_add(of.len() as u64 * REGION);
+        let mut at = from;
+        while at < end {
+            let Some((runs, next)) = self.scan(Span::new(at, end), RUNS) else {
+                return false;
+            };
+            for run in runs.iter().filter(|run| run.categories & ZERO == 0) {
+                let mut start = run.start;
+                while start < run.end {
+                    let stop = run.end.min(down(start).saturating_add(REGION));
+                    let pages = (stop.saturating_sub(start) / PAGE) as u32;
+                    let index = start.saturating_sub(from) / REGION;
+                    if let Some(population) = of.get_mut(index as usize) {
+                        population.present += pages;
+                        population.huge += if run.categories & HUGE != 0 { pages } else { 0 };
+                    }
+                    start = stop;
+                }
+            }
+            if next <= at {
+                return false;
+            }
+            at = next;
+        }
+        true
+    }
+
+    /// Entries of `pagemap` from this address on.
+    fn entries<'a>(&self, address: u64, into: &'a mut [u8]) -> Option<impl Iterator<Item = u64> + 'a> {
+        let read = sys::pread(self.fd, into, address / PAGE * 8).ok()?;
+        Some(
+            read.chunks_exact(8)
+                .map(|entry| entry.try_into().map_or(0, u64::from_le_bytes)),
+        )
+    }
+
+    fn read_populations(&self, from: u64, of: &mut [Population]) -> bool {
+        let mut buffer = [0u8; PAGES as usize * 8];
+        let mut region = from;
+        for population in of {
+            let Some(entries) = self.entries(region, &mut buffer) else {
+                return false;
+            };
+            population.present = entries.filter(|entry| entry & ENTRY_PRESENT != 0).count() as u32;
+            region = region.saturating_add(REGION);
+        }
+        true
+    }
+
+    /// Whether a page of the region is shared with another process, as after a fork: a collapse would copy it.
+    pub fn is_shared(&self, region: u64) -> bool {
+        let mut buffer = [0u8; PAGES as usize * 8];
+        self.entries(region, &mut buffer)
+            .is_none_or(|mut entries| entries.any(|entry| entry & ENTRY_PRESENT != 0 && entry & ENTRY_EXCLUSIVE == 0))
+    }
+
+    fn is_present(&self, address: u64) -> bool {
+        let mut buffer = [0u8; 8];
+        let entries = self.entries(address, &mut buffer);
+        entries.is_some_and(|mut entries| entries.any(|entry| entry & ENTRY_PRESENT != 0))
+    }
+}
+
+impl Memory for Look {
+    fn populations(&mut self, from: u64, of: &mut [Population]) -> bool {
+        of.fill(Population::default());
+        if self.has_scan && self.scan_populations(from, of) {
+            return true;
+        }
+        of.fill(Population::default());
+        !self.has_scan && self.read_populations(from, of)
+    }
+
+    fn is_reached(&mut self, region: u64) -> bool {
+        if !self.has_scan {
+            return self.is_present(region);
+        }
+        let runs = self.scan(Span::region(region), 2);
+        runs.is_some_and(|(runs, _)| runs.iter().any(|run| run.categories & ZERO == 0))
+    }
+
+    fn first_populated(&mut self, of: Span) -> Option<u64> {
+        if self.has_scan {
+            if let Some((runs, _)) = self.scan(of, 1) {
+                return runs.first().map(|run| down(run.start).max(of.start));
+            }
+        }
+        let regions = (0..of.region_count().min(1024)).map(|region| of.start + region * REGION);
+        regions.into_iter().find(|&region| self.is_present(region))
+    }
+
+    fn isolated(&mut self, of: Span) -> u64 {
+        let mut counted = Isolated::default();
+        if self.has_scan {
+            let mut at = of.start;
+            for _ in 0..4 {
+                let Some((runs, next)) = self.scan(Span::new(at, of.end), RUNS) else {
+                    break;
+                };
+                for run in runs.iter().filter(|run| run.categories & ZERO == 0) {
+                    counted.add(down(run.start), run.end);
+                }
+                if next <= at || next >= of.end {
+                    return counted.count();
+                }
+                at = next;
+            }
+            return counted.count();
+        }
+        for region in (0..of.region_count().min(1024)).map(|region| of.start + region * REGION) {
+            if self.is_present(region) {
+                counted.add(region, region + REGION);
+            }
+        }
+        counted.count()
+    }
+}
+
+/// Counts regions that are populated while both their neighbours are not.
+#[derive(Default)]
+struct Isolated {
+    count: u64,
+    regions: u64,
+    end: u64,
+}
+
+impl Isolated {
+    fn add(&mut self, start: u64, end: u64) {
+        let regions = end.saturating_sub(start.max(self.end)).div_ceil(REGION);
+        if start > self.end {
+            self.count += u64::from(self.regions == 1);
+            self.regions = 0;
+        }
+        self.regions += regions;
+        self.end = self.end.max(down(end.saturating_add(REGION - 1)));
+    }
+
+    fn count(&self) -> u64 {
+        self.count + u64::from(self.regions == 1)
+    }
+}

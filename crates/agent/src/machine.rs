@@ -1,0 +1,205 @@
+//! What the machine and its owner allow: the settings of huge pages, free blocks, and limits of control groups.
+
+use mega_range::auto::Faults;
+use mega_range::span::REGION;
+use mega_range::waste;
+
+use crate::sys;
+use crate::text::{contains, decimal, Path, Text};
+
+/// Free blocks below which a fault of 2 MB would soon have to compact: 256 MB.
+const BLOCKS: u64 = (256 << 20) / REGION;
+/// Levels of control groups that are looked at.
+const LEVELS: usize = 8;
+
+/// Open files, read again and again.
+pub struct Machine {
+    enabled: Option<i32>,
+    defrag: Option<i32>,
+    buddyinfo: Option<i32>,
+    statm: Option<i32>,
+    levels: [Level; LEVELS],
+    faults: Faults,
+    is_compacting: bool,
+    is_short: bool,
+    is_near: bool,
+    settings_at_ns: u64,
+    limits_at_ns: u64,
+}
+
+/// A control group whose memory is limited.
+#[derive(Clone, Copy)]
+struct Level {
+    limits: [Option<i32>; 2],
+    usage: Option<i32>,
+}
+
+const NO_LEVEL: Level = Level {
+    limits: [None; 2],
+    usage: None,
+};
+const SETTINGS_NS: u64 = 5_000_000_000;
+const LIMITS_NS: u64 = 20_000_000;
+
+impl Machine {
+    pub const fn new() -> Self {
+        Machine {
+            enabled: None,
+            defrag: None,
+            buddyinfo: None,
+            statm: None,
+            levels: [NO_LEVEL; LEVELS],
+            faults: Faults::Never,
+            is_compacting: false,
+            is_short: false,
+            is_near: false,
+            settings_at_ns: 0,
+            limits_at_ns: 0,
+        }
+    }
+
+    /// Opens what there is; what there is not limits nothing. None without the program's resident memory.
+    pub fn begin(&mut self) -> Option<()> {
+        *self = Machine::new();
+        let open = |path: &[u8]| sys::open(path, sys::O_RDONLY | sys::O_CLOEXEC).ok();
+        self.statm = Some(open(b"/proc/self/statm\0")?);
+        self.enabled = open(b"/sys/kernel/mm/transparent_hugepage/enabled\0");
+        self.defrag = open(b"/sys/kernel/mm/transparent_hugepage/defrag\0");
+        self.buddyinfo = open(b"/proc/buddyinfo\0");
+        if let Some(groups) = open(b"/proc/self/cgroup\0") {
+            self.open_groups(groups);
+            sys::close(groups);
+        }
+        self.read_settings();
+        Some(())
+    }
+
+    fn open_groups(&mut self, groups: i32) {
+        let mut buffer = [0u8; 2048];
+        let Ok(text) = sys::pread(groups, &mut buffer, 0) else {
+            return;
+        };
+        let mut lines = Text(text);
+        let mut next = 0;
+        while !lines.is_over() {
+            let mut line = Text(lines.until(b'\n'));
+            let (_number, controllers, group) = (line.until(b':'), line.until(b':'), line.0);
+            let (root, limit, high, usage): (&[u8], &[u8], &[u8], &[u8]) = match controllers {
+                b"" => (b"/sys/fs/cgroup", b"/memory.max", b"/memory.high", b"/memory.current"),
+                b"memory" => (
+                    b"/sys/fs/cgroup/memory",
+                    b"/memory.limit_in_bytes",
+                    b"/memory.soft_limit_in_bytes.none",
+                    b"/memory.usage_in_bytes",
+                ),
+                _ => continue,
+            };
+            // From the group up to the root; in a namespace of its own the root is the group.
+            let mut group = group.strip_suffix(b"/").unwrap_or(group);
+            loop {
+                let open = |name: &[u8]| {
+                    let path = Path::of(&[root, group, name])?;
+                    sys::open(path.bytes(), sys::O_RDONLY | sys::O_CLOEXEC).ok()
+                };
+                let level = Level {
+                    limits: [open(limit), open(high)],
+                    usage: open(usage),
+                };
+                if level.usage.is_some() {
+                    let Some(place) = self.levels.get_mut(next) else { return };
+                    *place = level;
+                    next += 1;
+                }
+                let Some(parent) = group.iter().rposition(|&byte| byte == b'/') else {
+                    break;
+                };
+                group = group.get(..parent).unwrap_or(&[]);
+            }
+        }
+    }
+
+    fn read_settings(&mut self) {
+        let mut buffer = [0u8; 128];
+        self.faults = match read(self.enabled, &mut buffer) {
+            Some(text) if contains(text, b"[never]") => Faults::Never,
+            Some(text) if contains(text, b"[always]") => Faults::Always,
+            _ => Faults::Advised,
+        };
+        let defrag = read(self.defrag, &mut buffer).unwrap_or(&[]);
+        self.is_compacting = !contains(defrag, b"[never]") && !contains(defrag, b"[defer]");
+    }
+
+    /// The program's resident memory in bytes.
+    pub fn resident(&self) -> Option<u64> {
+        let mut buffer = [0u8; 128];
+        let mut words = Text(read(self.statm, &mut buffer)?);
+        let _size = words.word();
+        decimal(words.word()).map(|pages| pages.saturating_mul(mega_range::span::PAGE))
+    }
+
+    /// Looks again at what may have changed.
+    pub fn look(&mut self, now_ns: u64) {
+        if now_ns.saturating_sub(self.settings_at_ns) > SETTINGS_NS {
+            self.settings_at_ns = now_ns;
+            self.read_settings();
+        }
+        if now_ns.saturating_sub(self.limits_at_ns) > LIMITS_NS {
+            self.limits_at_ns = now_ns;
+            self.is_short = self.is_compacting && self.free_blocks().is_some_and(|blocks| blocks < BLOCKS);
+            self.is_near = self.levels.iter().any(|level| level.is_near().unwrap_or(false));
+        }
+    }
+
+    pub fn faults(&self) -> Faults {
+        self.faults
+    }
+
+    /// Whether a huge page's fault may have to compact.
+    pub fn is_short_of_blocks(&self) -> bool {
+        self.is_short
+    }
+
+    /// Whether the limit of a control group is near.
+    pub fn is_near_limit(&self) -> bool {
+        self.is_near
+    }
+
+    /// Free blocks of all zones, in regions.
+    fn free_blocks(&self) -> Option<u64> {
+        const ORDER: u32 = REGION.trailing_zeros() - mega_range::span::PAGE.trailing_zeros();
+        let mut buffer = [0u8; 4096];
+        let mut lines = Text(read(self.buddyinfo, &mut buffer)?);
+        let mut blocks = 0u64;
+        while !lines.is_over() {
+            // Node 0, zone   Normal   12 3 …: the counts by order.
+            let mut line = Text(lines.until(b'\n'));
+            let _node_and_zone = (line.until(b','), line.word(), line.word());
+            let mut order = 0;
+            while !line.is_over() {
+                let Some(count) = decimal(line.word()) else { continue };
+                if order >= ORDER {
+                    blocks = blocks.saturating_add(count.saturating_mul(1 << (order - ORDER).min(16)));
+                }
+                order += 1;
+            }
+        }
+        Some(blocks)
+    }
+}
+
+impl Level {
+    fn is_near(&self) -> Option<bool> {
+        let usage = number(self.usage)?;
+        let limit = self.limits.iter().filter_map(|&limit| number(limit)).min()?;
+        Some(limit.saturating_sub(usage) < waste::LEAST)
+    }
+}
+
+fn read(fd: Option<i32>, buffer: &mut [u8]) -> Option<&[u8]> {
+    sys::pread(fd?, buffer, 0).ok()
+}
+
+fn number(fd: Option<i32>) -> Option<u64> {
+    let mut buffer = [0u8; 32];
+    decimal(Text(read(fd, &mut buffer)?).until(b'\n'))
+}

@@ -1,0 +1,118 @@
+//! Constructor, reading the environment, and forks.
+
+use core::ffi::{c_char, CStr};
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use mega_range::intent::Intent;
+
+use crate::{helper, libc, next, settings, status, sys};
+
+/// `off` starts nothing.
+const SWITCH: &[u8] = b"MEGA_AGENT";
+/// An [`Intent`].
+const INTENT: &[u8] = b"MEGA_AGENT_FOR";
+/// A file for the status page; a `%` in its name stands for the process.
+const STATUS: &[u8] = b"MEGA_AGENT_STATUS";
+
+#[used]
+#[link_section = ".init_array"]
+static CONSTRUCTOR: extern "C" fn() = constructor;
+
+#[used]
+#[link_section = ".fini_array"]
+static DESTRUCTOR: extern "C" fn() = destructor;
+
+extern "C" fn destructor() {
+    helper::leave();
+    helper::reap_left();
+}
+
+/// The C library's `_exit`, looked up beforehand: it may be called by a signal handler in the middle of anything.
+static EXIT: AtomicUsize = AtomicUsize::new(0);
+
+extern "C" fn constructor() {
+    let Some(address) = libc::environ() else { return };
+    // SAFETY: the C library has set it before it runs constructors.
+    let environment = unsafe { *(address as *const usize) };
+    let switch = variable(environment, SWITCH);
+    if switch.is_some_and(|value| value == b"off" || value == b"0") {
+        return;
+    }
+    // SAFETY: this is the constructor: nobody reads yet.
+    let settings = unsafe { settings::begin() };
+    settings.stack = environment;
+    settings.intent = variable(environment, INTENT)
+        .and_then(Intent::by_name)
+        .unwrap_or_default();
+    settings.set_status(variable(environment, STATUS).unwrap_or(&[]));
+    if !settings.status().is_empty() {
+        status::open(settings.status(), sys::getpid());
+    }
+    EXIT.store(next::function(c"_exit").unwrap_or(0), Ordering::Relaxed);
+    helper::reap_left();
+    helper::start();
+    if let Some(register) = libc::register_atfork() {
+        type Register = extern "C" fn(usize, usize, extern "C" fn(), usize) -> i32;
+        // SAFETY: glibc's signature. Without an object of its own the handler stays until the process ends, as we do.
+        let register: Register = unsafe { core::mem::transmute(register) };
+        register(0, 0, after_fork, 0);
+    } else if let Some(register) = libc::pthread_atfork() {
+        type Register = extern "C" fn(usize, usize, extern "C" fn()) -> i32;
+        // SAFETY: POSIX' signature.
+        let register: Register = unsafe { core::mem::transmute(register) };
+        register(0, 0, after_fork);
+    }
+}
+
+/// Ends the program as the C library's function of this name. Destructors do not run then, and without this the helper
+/// would be left to whoever reaps orphans, which in many containers is nobody.
+#[no_mangle]
+pub extern "C" fn _exit(status: i32) -> ! {
+    helper::leave();
+    let exit = EXIT.load(Ordering::Relaxed);
+    if exit != 0 {
+        // SAFETY: the C library's signature.
+        let exit: extern "C" fn(i32) -> ! = unsafe { core::mem::transmute(exit) };
+        exit(status)
+    }
+    sys::exit_group(status)
+}
+
+/// [`_exit`] by another name.
+#[no_mangle]
+pub extern "C" fn _Exit(status: i32) -> ! {
+    _exit(status)
+}
+
+/// In the child: the helper and the page are its parent's.
+extern "C" fn after_fork() {
+    status::forget();
+    helper::forget();
+    let settings = settings::settings();
+    if settings.status().contains(&b'%') {
+        status::open(settings.status(), sys::getpid());
+    }
+    helper::start();
+}
+
+/// A variable's value.
+fn variable(environment: usize, name: &[u8]) -> Option<&'static [u8]> {
+    let mut at = environment as *const *const c_char;
+    if at.is_null() {
+        return None;
+    }
+    loop {
+        // SAFETY: the environment is a list of strings that a null pointer ends; in the constructor it is intact.
+        let entry = unsafe { *at };
+        if entry.is_null() {
+            return None;
+        }
+        // SAFETY: as above.
+        let entry = unsafe { CStr::from_ptr(entry) }.to_bytes();
+        if let Some(value) = entry.strip_prefix(name).and_then(|rest| rest.strip_prefix(b"=")) {
+            return Some(value);
+        }
+        // SAFETY: the list goes on up to its null pointer.
+        at = unsafe { at.add(1) };
+    }
+}

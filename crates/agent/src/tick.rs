@@ -1,0 +1,206 @@
+//! Look, decide, act; how soon again.
+
+use core::cell::UnsafeCell;
+
+use mega_range::auto::{Auto, Conditions, Orders, Pace};
+use mega_range::page::{Field, Reason};
+use mega_range::span::REGION;
+
+use crate::act::Hands;
+use crate::look::Look;
+use crate::machine::Machine;
+use crate::mappings::Mappings;
+use crate::settings::Settings;
+use crate::status;
+use crate::sys::{self, Result};
+
+/// A program that is smaller is only asked for its size.
+const LEAST_BYTES: u64 = 32 << 20;
+/// The shortest pause while a region that was left to the program may be reached at any moment.
+const AHEAD_NS: u64 = 100_000;
+/// The pause while something happens.
+const GROWING_NS: u64 = 2_000_000;
+/// The pause between collapses.
+const SWEEP_NS: u64 = 10_000_000;
+/// The longest pause.
+const IDLE_NS: u64 = 200_000_000;
+/// Looks take a tenth of a processor at most.
+const LOOK_SHARE: u64 = 9;
+/// How soon mappings are read again while populating ahead.
+const MAPPINGS_NS: u64 = 2_000_000;
+/// How long a change of mappings counts as such.
+const MAPPING_NS: u64 = 50_000_000;
+/// How soon what rarely changes is looked at again.
+const RARELY_NS: u64 = 1_000_000_000;
+
+/// All that the helper knows: zero at first, so that it costs memory only once it is used.
+struct Mind {
+    auto: Auto,
+    look: Look,
+    mappings: Mappings,
+    machine: Machine,
+    orders: Orders,
+}
+
+struct Place(UnsafeCell<Mind>);
+
+// SAFETY: only the one helper of the process uses it.
+unsafe impl Sync for Place {}
+
+static MIND: Place = Place(UnsafeCell::new(Mind {
+    auto: Auto::new(),
+    look: Look::new(),
+    mappings: Mappings::new(),
+    machine: Machine::new(),
+    orders: Orders::new(),
+}));
+
+/// What is opened before the helper confines itself.
+pub struct Ready {
+    maps: i32,
+    pagemap: i32,
+}
+
+/// Opens what is needed.
+///
+/// # Safety
+/// Only the one helper of the process may call this.
+pub unsafe fn open(settings: &Settings) -> core::result::Result<Ready, Reason> {
+    // SAFETY: the caller's.
+    let mind = unsafe { &mut *MIND.0.get() };
+    let open = |path: &[u8]| -> Result<i32> { sys::open(path, sys::O_RDONLY | sys::O_CLOEXEC) };
+    let maps = open(b"/proc/self/maps\0").map_err(|_| Reason::NoProc)?;
+    let pagemap = open(b"/proc/self/pagemap\0").map_err(|_| Reason::NoProc)?;
+    mind.machine.begin().ok_or(Reason::NoProc)?;
+    mind.auto.begin(settings.intent);
+    mind.mappings.begin(settings.stack as u64);
+    mind.look.begin(pagemap);
+    Ok(Ready { maps, pagemap })
+}
+
+/// Looks and acts until `nap` says that it is over.
+///
+/// # Safety
+/// Only the one helper of the process may call this.
+pub unsafe fn run(ready: &Ready, mut nap: impl FnMut(u64) -> core::result::Result<(), Reason>) -> Reason {
+    // SAFETY: the caller's.
+    let mind = unsafe { &mut *MIND.0.get() };
+    mind.look.begin(ready.pagemap);
+    let mut state = State::default();
+    let mut pause = GROWING_NS;
+    loop {
+        if let Err(reason) = nap(pause) {
+            return reason;
+        }
+        match tick(mind, ready.maps, &mut state) {
+            Ok(next) => pause = next,
+            Err(reason) => return reason,
+        }
+    }
+}
+
+#[derive(Default)]
+struct State {
+    resident: u64,
+    idle_ns: u64,
+    ahead_ns: u64,
+    decided_ns: u64,
+    mappings_ns: u64,
+    mapping_ns: u64,
+    rarely_ns: u64,
+    is_awake: bool,
+    is_disabled: bool,
+}
+
+fn tick(mind: &mut Mind, maps: i32, state: &mut State) -> core::result::Result<u64, Reason> {
+    let now = sys::now_ns();
+    status::add(Field::Ticks, 1);
+    let resident = mind.machine.resident().ok_or(Reason::NoProc)?;
+    status::set(Field::Resident, resident);
+    let grew = resident > state.resident.saturating_add(REGION / 2);
+    let changed = grew || resident.saturating_add(REGION / 2) < state.resident;
+    if changed {
+        state.resident = resident;
+    }
+    let idle = |state: &mut State| {
+        state.idle_ns = (state.idle_ns + state.idle_ns / 2).clamp(GROWING_NS, IDLE_NS);
+        state.idle_ns
+    };
+    if grew {
+        state.idle_ns = 0;
+    }
+    state.is_awake |= resident >= LEAST_BYTES;
+    if !state.is_awake {
+        return Ok(idle(state));
+    }
+    if now.saturating_sub(state.rarely_ns) > RARELY_NS {
+        state.rarely_ns = now;
+        // SAFETY: asks only. 1 is the flag without exceptions.
+        state.is_disabled = unsafe { sys::prctl(sys::PR_GET_THP_DISABLE, 0) } == Ok(1);
+    }
+    let is_ahead = state.ahead_ns > 0;
+    let is_due = now.saturating_sub(state.decided_ns) > RARELY_NS;
+    if state.is_disabled || !(changed || is_ahead || is_due || !mind.auto.is_swept()) {
+        return Ok(idle(state));
+    }
+    state.decided_ns = now;
+    mind.machine.look(now);
+    if !is_ahead || now.saturating_sub(state.mappings_ns) > MAPPINGS_NS {
+        state.mappings_ns = now;
+        mind.mappings.read(maps).map_err(|_| Reason::NoProc)?;
+        if mind.auto.follow(mind.mappings.list()) > 0 {
+            state.mapping_ns = now;
+        }
+        status::set(Field::Ranges, mind.auto.table().ranges().len() as u64);
+        status::set(Field::Missed, mind.auto.table().missed());
+    }
+    let conditions = Conditions {
+        now_ns: now,
+        resident_bytes: resident,
+        faults: mind.machine.faults(),
+        is_short_of_blocks: mind.machine.is_short_of_blocks(),
+        is_near_limit: mind.machine.is_near_limit(),
+        is_mapping: now.saturating_sub(state.mapping_ns) < MAPPING_NS,
+    };
+    let pace = mind.auto.decide(&conditions, &mut mind.look, &mut mind.orders);
+    let decided = sys::now_ns();
+    let looked = decided.saturating_sub(now);
+    status::add(Field::Looks, 1);
+    status::add(Field::LookNs, looked);
+    act_on(mind, maps);
+    let floor = looked.saturating_mul(LOOK_SHARE);
+    let pause = match pace {
+        Pace::Ahead => {
+            let is_moving = !mind.orders.list().is_empty() || !is_ahead;
+            let slower = state.ahead_ns + state.ahead_ns / 8;
+            state.ahead_ns = if is_moving { AHEAD_NS } else { slower.min(SWEEP_NS) };
+            state.ahead_ns
+        }
+        Pace::Growing => GROWING_NS,
+        Pace::Idle if !mind.auto.is_swept() => idle(state).min(SWEEP_NS),
+        Pace::Idle => idle(state),
+    };
+    if pace != Pace::Ahead {
+        state.ahead_ns = 0;
+    }
+    Ok(pause.max(floor))
+}
+
+fn act_on(mind: &mut Mind, maps: i32) {
+    let Mind {
+        auto,
+        look,
+        mappings,
+        orders,
+        ..
+    } = mind;
+    let mut hands = Hands { look, mappings, maps };
+    for &order in orders.list() {
+        let begun = sys::now_ns();
+        let outcome = hands.carry_out(order);
+        let ended = sys::now_ns();
+        let took = ended.saturating_sub(begun);
+        status::add(Field::ActNs, took);
+        auto.done(order, outcome, took, ended);
+    }
+}

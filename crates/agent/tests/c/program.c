@@ -1,0 +1,497 @@
+// Programs that the agent has to live with. The first argument says which; each checks its own memory, prints what the
+// test wants to know, and ends with 0 if all was right.
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define PAGE 4096UL
+#define MB (1UL << 20)
+#define CHECK(is) do { if (!(is)) { fprintf(stderr, "%s:%d: %s (%s)\n", __FILE__, __LINE__, #is, strerror(errno)); exit(1); } } while (0)
+
+static uint64_t state = 88172645463325252ULL;
+static uint64_t number(void) { state ^= state << 13; state ^= state >> 7; return state ^= state << 17; }
+static double now(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return t.tv_sec + t.tv_nsec * 1e-9; }
+static void pause_ms(long ms) { struct timespec t = {ms / 1000, ms % 1000 * 1000000}; while (nanosleep(&t, &t)) ; }
+
+static char *map(size_t bytes) {
+	char *memory = mmap(0, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	CHECK(memory != MAP_FAILED);
+	return memory;
+}
+
+// Fills pages with what belongs to their address; checks it.
+static void fill(char *memory, size_t bytes) { for (size_t i = 0; i < bytes; i += PAGE) *(uint64_t *)(memory + i) = (i / PAGE) ^ 0x5a5a; }
+static void check(char *memory, size_t bytes) { for (size_t i = 0; i < bytes; i += PAGE) CHECK(*(uint64_t *)(memory + i) == ((i / PAGE) ^ 0x5a5a)); }
+
+// A figure of /proc/self/smaps_rollup in kB.
+static long rollup(const char *name) {
+	FILE *file = fopen("/proc/self/smaps_rollup", "r");
+	char line[256];
+	long value = -1;
+	CHECK(file);
+	while (fgets(line, sizeof line, file))
+		if (!strncmp(line, name, strlen(name)))
+			value = atol(line + strlen(name) + 1);
+	fclose(file);
+	return value;
+}
+static void say_memory(void) { printf("rss %ld huge %ld\n", rollup("Rss:"), rollup("AnonHugePages:")); fflush(stdout); }
+
+// The helper's process: a child that no wait of ours sees.
+static int helper(void) {
+	char path[64], name[64] = "";
+	int pid = 0, found = 0;
+	snprintf(path, sizeof path, "/proc/self/task/%d/children", getpid());
+	FILE *children = fopen(path, "r");
+	if (!children)
+		return 0;
+	while (fscanf(children, "%d", &pid) == 1) {
+		snprintf(path, sizeof path, "/proc/%d/comm", pid);
+		FILE *comm = fopen(path, "r");
+		if (comm && fgets(name, sizeof name, comm) && !strcmp(name, "mega-agent\n"))
+			found = pid;
+		if (comm)
+			fclose(comm);
+	}
+	fclose(children);
+	return found;
+}
+static int wait_for_helper(void) {
+	for (int i = 0; i < 500; i++) {
+		int pid = helper();
+		if (pid)
+			return pid;
+		pause_ms(2);
+	}
+	return 0;
+}
+
+static void dense(size_t bytes) {
+	char *memory = map(bytes);
+	double begun = now();
+	fill(memory, bytes);
+	printf("filled %.6f\n", now() - begun);
+	pause_ms(700);
+	say_memory();
+	check(memory, bytes);
+}
+
+static void scattered(size_t bytes) {
+	char *memory = map(bytes);
+	size_t pages = bytes / PAGE;
+	for (size_t i = 0; i < pages / 6; i++)
+		*(uint64_t *)(memory + number() % pages * PAGE) = 1;
+	pause_ms(1500);
+	say_memory();
+}
+
+static void dense_then_scattered(size_t bytes) {
+	char *first = map(bytes);
+	fill(first, bytes);
+	scattered(bytes);
+	check(first, bytes);
+}
+
+static void grow(size_t bytes) {
+	size_t size = MB;
+	char *memory = malloc(size);
+	CHECK(memory);
+	fill(memory, size);
+	while (size < bytes) {
+		size_t more = size + size / 4;
+		more -= more % PAGE;
+		memory = realloc(memory, more);
+		CHECK(memory);
+		for (size_t i = size; i < more; i += PAGE)
+			*(uint64_t *)(memory + i) = (i / PAGE) ^ 0x5a5a;
+		size = more;
+		pause_ms(3);
+	}
+	check(memory, size);
+	say_memory();
+}
+
+// mremap of what the agent has advised, grown again and again in place or elsewhere.
+static void remap(size_t bytes) {
+	size_t size = 16 * MB;
+	char *memory = map(size);
+	fill(memory, size);
+	while (size < bytes) {
+		pause_ms(5);
+		memory = mremap(memory, size, size + 16 * MB, MREMAP_MAYMOVE);
+		CHECK(memory != MAP_FAILED);
+		for (size_t i = size; i < size + 16 * MB; i += PAGE)
+			*(uint64_t *)(memory + i) = (i / PAGE) ^ 0x5a5a;
+		size += 16 * MB;
+	}
+	check(memory, size);
+	say_memory();
+}
+
+static void single(void) {
+	CHECK(wait_for_helper());
+	CHECK(waitpid(-1, 0, WNOHANG) == -1 && errno == ECHILD);
+	struct stat task;
+	CHECK(!stat("/proc/self/task", &task) && task.st_nlink == 3);
+	CHECK(!unshare(CLONE_NEWUSER));
+}
+
+static void confined(void) {
+	int pid = wait_for_helper();
+	CHECK(pid);
+	pause_ms(50);
+	char path[64], line[256];
+	snprintf(path, sizeof path, "/proc/%d/status", pid);
+	FILE *file = fopen(path, "r");
+	CHECK(file);
+	while (fgets(line, sizeof line, file))
+		if (!strncmp(line, "Cap", 3) || !strncmp(line, "Seccomp:", 8) || !strncmp(line, "NoNewPrivs:", 11))
+			fputs(line, stdout);
+	fclose(file);
+	snprintf(path, sizeof path, "ls -l /proc/%d/fd /proc/%d/cwd", pid, pid);
+	fflush(stdout);
+	CHECK(!system(path));
+}
+
+static void forks(void) {
+	char *memory = map(128 * MB);
+	fill(memory, 128 * MB);
+	for (int round = 0; round < 20; round++) {
+		pid_t pids[4];
+		for (int i = 0; i < 4; i++) {
+			pids[i] = fork();
+			CHECK(pids[i] >= 0);
+			if (!pids[i]) {
+				check(memory, 128 * MB);
+				fill(memory, 16 * MB);
+				check(memory, 128 * MB);
+				if (round % 2)
+					_exit(7);
+				exit(7);
+			}
+		}
+		for (int i = 0; i < 4; i++) {
+			int status;
+			CHECK(waitpid(pids[i], &status, 0) == pids[i]);
+			CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 7);
+		}
+		check(memory, 128 * MB);
+	}
+	CHECK(waitpid(-1, 0, WNOHANG) == -1 && errno == ECHILD);
+}
+
+static void spawns(char *self) {
+	extern char **environ;
+	for (int i = 0; i < 50; i++) {
+		pid_t pid = vfork();
+		if (!pid) {
+			execl("/bin/true", "true", (char *)0);
+			_exit(1);
+		}
+		int status;
+		CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+		char *arguments[] = {self, "nothing", 0};
+		CHECK(!posix_spawn(&pid, self, 0, 0, arguments, environ));
+		CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+		CHECK(!system("true"));
+	}
+}
+
+static void no_descriptors(size_t bytes) {
+	wait_for_helper();
+	CHECK(!close_range(0, ~0U, 0));
+	char *memory = map(bytes);
+	fill(memory, bytes);
+	CHECK(open("/dev/null", O_RDWR) == 0 && open("/dev/null", O_RDWR) == 1 && open("/dev/null", O_RDWR) == 2);
+	pause_ms(300);
+	check(memory, bytes);
+	CHECK(open("/dev/null", O_RDWR) == 3);
+}
+
+// A pipe's reader sees the end as soon as the program has closed its own.
+static void pipe_ends(void) {
+	int ends[2];
+	char byte;
+	CHECK(!pipe(ends));
+	wait_for_helper();
+	pid_t pid = fork();
+	if (!pid) {
+		close(ends[0]);
+		char *memory = map(64 * MB);
+		fill(memory, 64 * MB);
+		close(ends[1]);
+		pause_ms(1000);
+		exit(0);
+	}
+	close(ends[1]);
+	double begun = now();
+	CHECK(read(ends[0], &byte, 1) == 0);
+	CHECK(now() - begun < 0.9);
+	CHECK(waitpid(pid, 0, 0) == pid);
+}
+
+static void reaps_all(void) {
+	wait_for_helper();
+	int status;
+	pid_t pid = fork();
+	if (!pid)
+		_exit(3);
+	CHECK(wait(&status) == pid && WEXITSTATUS(status) == 3);
+	CHECK(wait(&status) == -1 && errno == ECHILD);
+	// All, clones included, without waiting.
+	CHECK(waitpid(-1, &status, __WALL | WNOHANG) == 0);
+	char *memory = map(256 * MB);
+	fill(memory, 256 * MB);
+	pause_ms(300);
+	say_memory();
+	check(memory, 256 * MB);
+}
+
+static void drop_user(size_t bytes) {
+	char *memory = map(bytes);
+	fill(memory, bytes / 2);
+	CHECK(!setgid(65534) && !setuid(65534));
+	CHECK(setuid(0) == -1);
+	fill(memory, bytes);
+	check(memory, bytes);
+	say_memory();
+}
+
+static void *sleeps(void *seconds) { pause_ms((long)seconds); return 0; }
+static void threads(size_t bytes) {
+	pthread_t thread;
+	CHECK(!pthread_create(&thread, 0, sleeps, (void *)200));
+	char *memory = map(bytes);
+	fill(memory, bytes);
+	CHECK(!pthread_join(thread, 0));
+	CHECK(!close_range(3, ~0U, 0));
+	pause_ms(500);
+	CHECK(!helper());
+	say_memory();
+	CHECK(!setgid(65534) && !setuid(65534));
+	check(memory, bytes);
+	pid_t pid = fork();
+	if (!pid) {
+		check(memory, bytes);
+		CHECK(!pthread_create(&thread, 0, sleeps, (void *)20) && !pthread_join(thread, 0));
+		exit(5);
+	}
+	int status;
+	CHECK(waitpid(pid, &status, 0) == pid && WEXITSTATUS(status) == 5);
+}
+
+static void *fills(void *memory) { fill(memory, 64 * MB); return 0; }
+static void streams(void) {
+	char *memory = map(16 * 64 * MB);
+	pthread_t all[16];
+	for (int i = 0; i < 16; i++)
+		CHECK(!pthread_create(all + i, 0, fills, memory + i * 64 * MB));
+	for (int i = 0; i < 16; i++)
+		CHECK(!pthread_join(all[i], 0));
+	pause_ms(500);
+	say_memory();
+	for (int i = 0; i < 16; i++)
+		check(memory + i * 64 * MB, 64 * MB);
+}
+
+// What lies in these addresses, with its flags.
+static void say_mappings(char *memory, size_t size) {
+	int error = errno;
+	char line[256];
+	unsigned long start, end;
+	int within = 0;
+	FILE *file = fopen("/proc/self/smaps", "r");
+	fprintf(stderr, "%p, %zu kB, filled by a thread:\n", (void *)memory, size >> 10);
+	while (file && fgets(line, sizeof line, file)) {
+		if (sscanf(line, "%lx-%lx ", &start, &end) == 2 && strchr("rwx-", *(strchr(line, ' ') + 1)))
+			within = start <= (unsigned long)memory + size && end >= (unsigned long)memory;
+		if (within && (strchr(line, '-') || !strncmp(line, "VmFlags", 7)))
+			fputs(line, stderr);
+	}
+	errno = error;
+}
+
+// Each thread maps, fills, moves, gives back, protects and unmaps, and knows what must be in its memory.
+static double until;
+static void *storm(void *seed) {
+	uint64_t random = (uintptr_t)seed * 2654435761u + 1;
+	char *memory = 0;
+	size_t size = 0, filled = 0;
+	while (now() < until) {
+		random ^= random << 13; random ^= random >> 7; random ^= random << 17;
+		size_t part = (random >> 20) % 24 * MB + PAGE;
+		switch (memory ? random % 8 : 0) {
+		case 0:
+			if (memory) { check(memory, filled); CHECK(!munmap(memory, size)); }
+			size = 48 * MB + (random >> 40) % 64 * MB, filled = 0, memory = map(size);
+			break;
+		case 1: case 2: case 3:
+			for (; part > PAGE && filled < size; part -= PAGE, filled += PAGE)
+				*(uint64_t *)(memory + filled) = (filled / PAGE) ^ 0x5a5a;
+			break;
+		case 4: {
+			size_t more = size + 16 * MB;
+			char *moved = mremap(memory, size, more, MREMAP_MAYMOVE);
+			if (moved == MAP_FAILED)
+				say_mappings(memory, size);
+			CHECK(moved != MAP_FAILED);
+			memory = moved;
+			size = more;
+			if (size > 256 * MB) { CHECK(!munmap(memory + 64 * MB, size - 64 * MB)); size = 64 * MB; if (filled > size) filled = size; }
+			break;
+		}
+		case 5:
+			if (filled > part) { CHECK(!madvise(memory + filled - part, part, MADV_DONTNEED)); filled -= part; for (size_t i = 0; i < part; i += PAGE) CHECK(!memory[filled + i]); }
+			break;
+		case 6:
+			if (filled) { CHECK(!mprotect(memory, filled, PROT_READ)); check(memory, filled); CHECK(!mprotect(memory, filled, PROT_READ | PROT_WRITE)); }
+			break;
+		case 7:
+			check(memory, filled);
+			break;
+		}
+	}
+	if (memory) check(memory, filled);
+	return 0;
+}
+static void storms(int count, double seconds) {
+	pthread_t all[64];
+	until = now() + seconds;
+	if (count < 2) { storm((void *)1); return; }
+	for (long i = 0; i < count; i++)
+		CHECK(!pthread_create(all + i, 0, storm, (void *)(i + 1)));
+	while (now() < until - 0.2) {
+		pid_t pid = fork();
+		if (!pid) _exit(0);
+		CHECK(waitpid(pid, 0, 0) == pid);
+		pause_ms(100);
+	}
+	for (int i = 0; i < count; i++)
+		CHECK(!pthread_join(all[i], 0));
+}
+
+static void own_advice(size_t bytes) {
+	char *memory = map(bytes);
+	CHECK(!madvise(memory, bytes, MADV_NOHUGEPAGE));
+	fill(memory, bytes);
+	pause_ms(700);
+	say_memory();
+	check(memory, bytes);
+}
+
+static void own_switch(size_t bytes) {
+	CHECK(!prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0));
+	dense(bytes);
+}
+
+// Stops in the middle of what it fills.
+static void stops(size_t bytes) {
+	char *memory = map(bytes);
+	fill(memory, bytes / 2);
+	pause_ms(2500);
+	say_memory();
+	fill(memory, bytes);
+	check(memory, bytes);
+}
+
+// Refuses a system call with an error, or has it kill, and then becomes another program.
+static void filtered(char **arguments) {
+	unsigned call = atoi(arguments[0]), action = strtoul(arguments[1], 0, 0);
+	struct sock_filter steps[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, action),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog program = {4, steps};
+	CHECK(!prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
+	CHECK(!prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program));
+	execv(arguments[2], arguments + 2);
+	CHECK(!"exec");
+}
+
+static void kill_helper(size_t bytes) {
+	char *memory = map(bytes);
+	fill(memory, bytes / 4);
+	int pid = wait_for_helper();
+	CHECK(pid && !kill(pid, SIGKILL));
+	fill(memory, bytes);
+	check(memory, bytes);
+	pause_ms(100);
+	CHECK(waitpid(-1, 0, WNOHANG) == -1 && errno == ECHILD);
+}
+
+static void loads(char *library) {
+	for (int i = 0; i < 3; i++) {
+		void *handle = dlopen(library, RTLD_NOW);
+		CHECK(handle);
+		pause_ms(20);
+		CHECK(!dlclose(handle));
+	}
+	dense(128 * MB);
+}
+
+// Says its helper's number, and then does what the test wants.
+static void then(char **arguments) {
+	char *memory = map(64 * MB);
+	fill(memory, 64 * MB);
+	printf("%d\n", wait_for_helper());
+	fflush(stdout);
+	if (!strcmp(arguments[0], "exit")) exit(0);
+	if (!strcmp(arguments[0], "_exit")) _exit(0);
+	if (!strcmp(arguments[0], "exec")) execl("/bin/sleep", "sleep", "1", (char *)0);
+	if (!strcmp(arguments[0], "abort")) { struct rlimit none = {0, 0}; setrlimit(RLIMIT_CORE, &none); abort(); }
+	pause_ms(30000);
+}
+
+int main(int count, char **arguments) {
+	char *mode = count > 1 ? arguments[1] : "nothing";
+	size_t bytes = (count > 2 ? atol(arguments[2]) : 256) * MB;
+#define MODE(name, ...) if (!strcmp(mode, name)) { __VA_ARGS__; return 0; }
+	MODE("nothing", ;)
+	MODE("dense", dense(bytes))
+	MODE("scattered", scattered(bytes))
+	MODE("dense-then-scattered", dense_then_scattered(bytes))
+	MODE("grow", grow(bytes))
+	MODE("remap", remap(bytes))
+	MODE("single", single())
+	MODE("confined", confined())
+	MODE("forks", forks())
+	MODE("spawns", spawns(arguments[0]))
+	MODE("no-descriptors", no_descriptors(bytes))
+	MODE("pipe-ends", pipe_ends())
+	MODE("reaps-all", reaps_all())
+	MODE("drop-user", drop_user(bytes))
+	MODE("threads", threads(bytes))
+	MODE("streams", streams())
+	MODE("storm", storms(atoi(arguments[2]), atof(arguments[3])))
+	MODE("own-advice", own_advice(bytes))
+	MODE("own-switch", own_switch(bytes))
+	MODE("stops", stops(bytes))
+	MODE("filtered", filtered(arguments + 2))
+	MODE("kill-helper", kill_helper(bytes))
+	MODE("loads", loads(arguments[2]))
+	MODE("then", then(arguments + 2))
+	MODE("idle", char *memory = map(bytes); fill(memory, bytes); pause_ms(atol(arguments[3])))
+	fprintf(stderr, "%s: no such program\n", mode);
+	return 2;
+}

@@ -1,0 +1,373 @@
+//! The agent inside real programs: what it is to bring, and what it must not break.
+
+mod support;
+
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use mega_range::page::{Field, Reason};
+use support::{alone, is_root, library, preloaded, program, run, run_with, state, while_advised};
+
+const SECCOMP_ERRNO_EPERM: &str = "0x50001";
+const SECCOMP_KILL: &str = "0x80000000";
+
+#[test]
+fn a_program_runs_as_without_it() {
+    let mut command = Command::new("sh");
+    let ran = preloaded(command.args(["-c", "echo $((6 * 7)); true & wait; exit 3"]));
+    assert_eq!(ran.output.status.code(), Some(3));
+    assert_eq!(ran.text(), "42\n");
+    assert_eq!(ran.output.stderr, b"");
+}
+
+#[test]
+fn what_is_filled_densely_becomes_huge() {
+    let _alone = alone();
+    let Some(ran) = while_advised(|| run(&["dense", "512"])) else {
+        return;
+    };
+    let ran = ran.ok();
+    assert!(ran.figure("huge") >= 0.95 * 512.0 * 1024.0, "{}", ran.text());
+    assert!(ran.figure("rss") <= 1.03 * 512.0 * 1024.0, "{}", ran.text());
+    assert_eq!(ran.page(Field::Advised), 1);
+}
+
+#[test]
+fn a_scattered_sixth_stays_in_base_pages_memory() {
+    let _alone = alone();
+    for arguments in [["scattered", "1024"], ["dense-then-scattered", "768"]] {
+        let without = |command: &mut Command| {
+            command.env("MEGA_AGENT", "off");
+        };
+        let Some(base) = run_with(&arguments, without) else {
+            return;
+        };
+        let Some(ran) = run(&arguments) else { return };
+        let (base, resident) = (base.ok().figure("rss"), ran.ok().figure("rss"));
+        assert!(
+            resident <= 1.03 * base,
+            "{arguments:?}: {resident} kB, {base} kB on base pages"
+        );
+    }
+}
+
+#[test]
+fn mremap_and_realloc_go_on_after_advice() {
+    let _alone = alone();
+    for mode in ["remap", "grow"] {
+        let Some(ran) = while_advised(|| run(&[mode, "400"])) else {
+            return;
+        };
+        assert!(ran.ok().page(Field::Advised) > 0, "{mode} was never advised");
+    }
+}
+
+#[test]
+fn contents_are_right_after_storms() {
+    let _alone = alone();
+    for threads in ["1", "4"] {
+        if let Some(ran) = run(&["storm", threads, "4"]) {
+            ran.ok();
+        }
+    }
+}
+
+#[test]
+fn many_threads_that_fill_one_mapping_get_huge_pages() {
+    let _alone = alone();
+    let Some(ran) = while_advised(|| run(&["streams"])) else {
+        return;
+    };
+    let ran = ran.ok();
+    assert!(ran.figure("huge") >= 0.5 * 1024.0 * 1024.0, "{}", ran.text());
+    assert_eq!(ran.page(Field::Helper), 2);
+}
+
+#[test]
+fn a_program_without_threads_stays_so_for_itself_and_for_the_kernel() {
+    if let Some(ran) = run(&["single"]) {
+        ran.ok();
+    }
+}
+
+#[test]
+fn a_program_with_threads_gets_a_thread_that_changes_its_user_too() {
+    if !is_root() {
+        return;
+    }
+    let _alone = alone();
+    if let Some(ran) = run(&["threads", "128"]) {
+        assert_eq!(ran.ok().page(Field::Helper), 2);
+    }
+}
+
+#[test]
+fn the_helper_is_no_way_out_of_a_sandbox() {
+    let Some(ran) = run(&["confined"]) else { return };
+    let text = ran.ok().text();
+    for line in [
+        "CapPrm:\t0000000000000000",
+        "CapEff:\t0000000000000000",
+        "NoNewPrivs:\t1",
+        "Seccomp:\t2",
+    ] {
+        assert!(text.contains(line), "{line:?} is missing in {text}");
+    }
+    let open: Vec<&str> = text
+        .lines()
+        .filter_map(|line| line.split_once("-> "))
+        .map(|(_, to)| to)
+        .collect();
+    assert!(
+        open.iter()
+            .all(|to| *to == "/" || to.starts_with("/proc/") || to.starts_with("/sys/")),
+        "{open:?}"
+    );
+}
+
+#[test]
+fn forks_and_spawns_go_on() {
+    let _alone = alone();
+    for mode in ["forks", "spawns"] {
+        if let Some(ran) = run(&[mode]) {
+            ran.ok();
+        }
+    }
+}
+
+#[test]
+fn descriptors_are_the_programs_alone() {
+    let _alone = alone();
+    for arguments in [&["no-descriptors", "256"][..], &["pipe-ends"]] {
+        if let Some(ran) = run(arguments) {
+            ran.ok();
+        }
+    }
+}
+
+#[test]
+fn a_program_that_reaps_all_children_finds_its_own_only() {
+    let _alone = alone();
+    if let Some(ran) = run(&["reaps-all"]) {
+        ran.ok();
+    }
+}
+
+#[test]
+fn a_program_may_drop_its_user() {
+    if !is_root() {
+        return;
+    }
+    let _alone = alone();
+    if let Some(ran) = run(&["drop-user", "256"]) {
+        ran.ok();
+    }
+}
+
+#[test]
+fn what_a_program_advises_for_itself_is_not_overruled() {
+    let _alone = alone();
+    for mode in ["own-advice", "own-switch"] {
+        let Some(ran) = while_advised(|| run(&[mode, "128"])) else {
+            return;
+        };
+        assert_eq!(ran.ok().figure("huge"), 0.0, "{mode}");
+    }
+}
+
+#[test]
+fn what_was_populated_ahead_of_a_program_that_stops_is_waste_within_bounds() {
+    let _alone = alone();
+    let Some(ran) = while_advised(|| run(&["stops", "512"])) else {
+        return;
+    };
+    let resident = ran.ok().figure("rss");
+    assert!(resident <= (256.0 + 64.0) * 1024.0, "{resident} kB");
+}
+
+#[test]
+fn a_call_that_a_filter_refuses_is_switched_off() {
+    let _alone = alone();
+    let Some(program) = program().and_then(|path| path.to_str()) else {
+        return;
+    };
+    let filtered = |call: i64, action| {
+        let call = call.to_string();
+        while_advised(|| run(&["filtered", &call, action, program, "dense", "128"])).map(support::Ran::ok)
+    };
+    if let Some(ran) = filtered(libc::SYS_madvise, SECCOMP_ERRNO_EPERM) {
+        assert_eq!(ran.page(Field::AdviseOff), libc::EPERM as u64);
+        assert_eq!(ran.page(Field::Advised), 0);
+    }
+    if let Some(ran) = filtered(libc::SYS_clone, SECCOMP_ERRNO_EPERM) {
+        assert_eq!(ran.page(Field::Reason), libc::EPERM as u64);
+    }
+    for call in [libc::SYS_close_range, libc::SYS_seccomp, libc::SYS_capset] {
+        if let Some(ran) = filtered(call, SECCOMP_ERRNO_EPERM) {
+            assert_eq!(
+                ran.page(Field::Reason),
+                Reason::NotConfined as u64,
+                "system call {call}"
+            );
+        }
+    }
+    // Without PAGEMAP_SCAN and PROCMAP_QUERY it reads pagemap and maps.
+    if let Some(ran) = filtered(libc::SYS_ioctl, SECCOMP_ERRNO_EPERM) {
+        assert!(ran.page(Field::Advised) > 0);
+    }
+    // A filter that kills gets the helper, not the program.
+    for call in [libc::SYS_madvise, libc::SYS_close_range, libc::SYS_capset] {
+        filtered(call, SECCOMP_KILL);
+    }
+}
+
+#[test]
+fn limits_of_the_program_do_not_break_it() {
+    let _alone = alone();
+    let limits = [
+        (libc::RLIMIT_AS, 200 << 20),
+        (libc::RLIMIT_NPROC, 0),
+        (libc::RLIMIT_STACK, 1 << 20),
+    ];
+    for (limit, value) in limits {
+        let change = |command: &mut Command| {
+            let set = move || {
+                let value = libc::rlimit {
+                    rlim_cur: value,
+                    rlim_max: value,
+                };
+                // SAFETY: a limit of the new process.
+                match unsafe { libc::setrlimit(limit, &value) } {
+                    0 => Ok(()),
+                    _ => Err(std::io::Error::last_os_error()),
+                }
+            };
+            // SAFETY: a system call and nothing else.
+            unsafe { command.pre_exec(set) };
+        };
+        if let Some(ran) = run_with(&["dense", "64"], change) {
+            ran.ok();
+        }
+    }
+}
+
+#[test]
+fn without_proc_nothing_is_done() {
+    if !is_root() {
+        return;
+    }
+    let Some(program) = program() else { return };
+    let root = tempfile::tempdir().expect("a folder");
+    let list = Command::new("ldd").arg(program).arg(library()).output().expect("ldd");
+    let list = String::from_utf8_lossy(&list.stdout).into_owned();
+    let libraries = list
+        .split_whitespace()
+        .filter(|word| word.starts_with('/') && !word.ends_with(':'))
+        .map(Into::into);
+    for file in libraries.chain([program.to_path_buf(), library()]) {
+        let to = root.path().join(file.strip_prefix("/").expect("an absolute path"));
+        std::fs::create_dir_all(to.parent().expect("a folder")).expect("folders");
+        std::fs::copy(&file, &to).unwrap_or_else(|error| panic!("{} to {}: {error}", file.display(), to.display()));
+    }
+    let ran = {
+        let root = root.path().to_path_buf();
+        let enter = move || {
+            let path = std::ffi::CString::new(root.as_os_str().as_encoded_bytes()).expect("a path");
+            // SAFETY: changes the new process's root.
+            match unsafe { libc::chroot(path.as_ptr()) } {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            }
+        };
+        let mut command = Command::new(program);
+        command
+            .args(["nothing"])
+            .env("LD_PRELOAD", library())
+            .env("MEGA_AGENT_STATUS", "/page")
+            .current_dir("/");
+        // SAFETY: two system calls and an allocation, in a process without threads.
+        unsafe { command.pre_exec(enter) };
+        command.output().expect("the program starts")
+    };
+    assert!(ran.status.success(), "{ran:?}");
+    assert_eq!(ran.stderr, b"", "{}", String::from_utf8_lossy(&ran.stderr));
+    let page = std::fs::read(root.path().join("page")).expect("its page");
+    let page = mega_range::page::Page::read(&page).expect("a page");
+    // The helper may be told to leave before it has looked.
+    assert!([0, Reason::NoProc as u64].contains(&page.get(Field::Reason)));
+    assert_eq!(page.get(Field::Ticks), 0);
+}
+
+#[test]
+fn loading_and_unloading_it_is_survived() {
+    let Some(program) = program() else { return };
+    let output = Command::new(program)
+        .arg("loads")
+        .arg(library())
+        .output()
+        .expect("the program starts");
+    assert!(output.status.success(), "{output:?}");
+}
+
+#[test]
+fn a_program_whose_helper_is_killed_goes_on() {
+    let _alone = alone();
+    if let Some(ran) = run(&["kill-helper", "256"]) {
+        ran.ok();
+    }
+}
+
+/// The helper must be gone within a moment. A zombie whose parent has ended waits for whoever reaps orphans here.
+fn assert_gone(helper: i32, what: &str, may_be_orphan: bool) {
+    let begun = Instant::now();
+    loop {
+        match state(helper) {
+            None => return,
+            Some('Z') if may_be_orphan => return,
+            Some(state) => {
+                let waited = begun.elapsed();
+                assert!(
+                    waited < Duration::from_millis(500),
+                    "{what}: helper {helper} is {state} after {waited:?}"
+                );
+            }
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn the_helper_leaves_with_the_program() {
+    use std::io::{BufRead, BufReader};
+    let _alone = alone();
+    let Some(program) = program() else { return };
+    for (what, is_reaped) in [
+        ("exit", true),
+        ("_exit", true),
+        ("abort", false),
+        ("exec", false),
+        ("stay", false),
+    ] {
+        let mut child = Command::new(program)
+            .args(["then", what])
+            .env("LD_PRELOAD", library())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .expect("the program starts");
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().expect("its output"))
+            .read_line(&mut line)
+            .expect("its helper");
+        let helper: i32 = line.trim().parse().expect("a number");
+        assert!(helper > 0, "{what}: there was no helper");
+        if what == "stay" {
+            child.kill().expect("it is there");
+        }
+        if what == "exec" {
+            assert_gone(helper, what, true);
+        }
+        child.wait().expect("it ends");
+        assert_gone(helper, what, !is_reaped);
+    }
+}

@@ -1,0 +1,160 @@
+//! Acting: one action at a time, spaced by how long the last one took, each between two looks.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::time::Duration;
+
+use super::admit::{put_off, Waiting};
+use super::{nanos, Control};
+use crate::action::{judge, precheck, Action, ActionKind, Deferred, Expect, Outcome};
+use crate::host::{Host, Look, Wake};
+use crate::journal::Event;
+use crate::observe::ProcessId;
+use crate::units::{BasePages, Blocks, Time};
+
+impl<H: Host> Control<'_, H> {
+    /// Acts until the queues are empty or the next scan is due. Decisions not reached are journalled as deferred.
+    pub(super) fn carry_out(&mut self, mut queues: BTreeMap<ProcessId, Vec<Action>>, next: Time) -> Wake {
+        let mut waiting = Waiting::new();
+        // The process stalled least recently goes first, so that processes share the time. Only an action moves its process's turn.
+        let mut turns: BinaryHeap<Reverse<(Time, ProcessId)>> = queues
+            .keys()
+            .map(|id| Reverse((self.pacing.free_from(*id), *id)))
+            .collect();
+        while let Some(Reverse((free_from, id))) = turns.pop() {
+            if queues.get(&id).is_none_or(Vec::is_empty) {
+                continue;
+            }
+            let ready = free_from.max(self.cpu.free_from());
+            if ready >= next {
+                for action in queues.values().flatten() {
+                    put_off(&mut waiting, action, Deferred::Budget);
+                }
+                break;
+            }
+            if self.host.wait(ready) == Wake::Stop {
+                return Wake::Stop;
+            }
+            let Some(action) = queues.get_mut(&id).and_then(Vec::pop) else {
+                continue;
+            };
+            if action.kind == ActionKind::Promote && !self.has_free_block() {
+                // The collapse would use direct compaction, and the program would wait for it. Defer all other promotions too.
+                put_off(&mut waiting, &action, Deferred::FreeBlocks);
+                for queue in queues.values_mut() {
+                    queue.retain(|other| {
+                        let promotes = other.kind == ActionKind::Promote;
+                        if promotes {
+                            put_off(&mut waiting, other, Deferred::FreeBlocks);
+                        }
+                        !promotes
+                    });
+                }
+                turns.push(Reverse((free_from, id)));
+                continue;
+            }
+            // Another node's free blocks do not help: this one waits alone.
+            if action.kind == ActionKind::Promote && !self.has_block_near(&action) {
+                put_off(&mut waiting, &action, Deferred::FreeBlocks);
+                turns.push(Reverse((free_from, id)));
+                continue;
+            }
+            match (self.carry_out_one(&action), action.kind) {
+                // The next one would find none either, and in a control group without room none of its other processes.
+                (Outcome::NoMemory, ActionKind::Promote) => {
+                    let now = self.host.now();
+                    if let Some(group) = self.groups.tightest(id) {
+                        self.back_off.note_group(group.id, now);
+                    }
+                    for (other, queue) in &mut queues {
+                        if *other != id && !self.group_holds(*other, now) {
+                            continue;
+                        }
+                        queue.retain(|other| {
+                            let hopeless = other.kind == ActionKind::Promote;
+                            if hopeless {
+                                put_off(&mut waiting, other, Deferred::NoMemory);
+                            }
+                            !hopeless
+                        });
+                    }
+                }
+                // The mapping, or the whole process; the host knows which.
+                (Outcome::Gone, _) => {
+                    for id in self.say_events() {
+                        queues.remove(&id);
+                    }
+                }
+                _ => {}
+            }
+            turns.push(Reverse((self.pacing.free_from(id), id)));
+        }
+        self.say_waiting(waiting);
+        self.observer.status(&self.status);
+        Wake::Time
+    }
+
+    /// Whether a block is free now, so that a collapse needs no compaction.
+    fn has_free_block(&mut self) -> bool {
+        let free = self.host.free_blocks();
+        free.is_none_or(|free| free > self.settings.budget.free_blocks)
+    }
+
+    /// The same for the NUMA node that the region's memory is on. One block there is enough: the floor is the machine's.
+    fn has_block_near(&mut self, action: &Action) -> bool {
+        let free = self.host.free_blocks_near(action.process, action.region);
+        free.is_none_or(|free| free > Blocks(0))
+    }
+
+    fn carry_out_one(&mut self, action: &Action) -> Outcome {
+        let how = match action.expect {
+            Expect::Zero(_) => Look::Contents,
+            Expect::Anything | Expect::Populated(_) => Look::Tables,
+        };
+        let before = self.host.look(action.process, action.region, how);
+        let (outcome, took, returned) = match precheck(action, before.as_ref()) {
+            Some(outcome) => (outcome, Duration::ZERO, BasePages::ZERO),
+            None => {
+                let call = self.host.act(action);
+                let after = self.host.look(action.process, action.region, Look::Tables);
+                let outcome = judge(action, &call, after.as_ref());
+                let returned = match (outcome, action.kind, before, after) {
+                    (Outcome::Done, ActionKind::Demote, Some(before), Some(after)) => {
+                        before.mapped.less(after.populated())
+                    }
+                    _ => BasePages::ZERO,
+                };
+                (outcome, call.took, returned)
+            }
+        };
+        let now = self.account();
+        if took > Duration::ZERO {
+            self.pacing.note(action.process, now, took, self.settings.budget.stall);
+        }
+        self.back_off.note(action, outcome, now);
+        self.status.stall += took;
+        match (outcome, action.kind) {
+            (Outcome::Done, ActionKind::Promote) => self.status.promoted += 1,
+            (Outcome::Done, ActionKind::Demote) => self.status.demoted += 1,
+            _ => self.status.failed += 1,
+        }
+        self.status.returned.0 += returned.bytes().0;
+        if outcome == Outcome::Done {
+            if let Some(cost) = self.costs.get_mut(&action.kind) {
+                *cost = (*cost * 7 + took) / 8;
+            }
+        }
+        let said = Event::Outcome {
+            pid: action.process.pid,
+            region: action.region,
+            action: action.kind,
+            outcome,
+            took_ns: nanos(took),
+            returned_pages: returned.0,
+            cpu_ns: nanos(self.status.cpu),
+        };
+        self.say_at(now, said);
+        self.observer.status(&self.status);
+        outcome
+    }
+}

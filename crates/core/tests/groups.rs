@@ -1,0 +1,106 @@
+//! Where memory is short for some only: control groups at their limit or under pressure, NUMA nodes without free blocks. Who is outside goes on.
+
+mod toy;
+
+use mega_core::action::{ActionKind, CallError, Deferred, Expect, Outcome};
+use mega_core::control::Settings;
+use mega_core::journal::Event;
+use mega_core::observe::groups::{MemoryGroup, MemoryGroups};
+use mega_core::observe::ProcessId;
+use mega_core::policy::Mega;
+use mega_core::units::{Bytes, Share};
+use toy::*;
+
+const C: ProcessId = ProcessId { pid: 3, started: 33 };
+
+fn promote_all() -> Wish {
+    Wish(|o| (!o.huge).then_some((ActionKind::Promote, o.mapped.0, Expect::Anything)))
+}
+
+/// A and B in one group, C in none.
+fn toy(room: Option<Bytes>, pressure: Option<Share>) -> Toy {
+    let place = || (0..4).map(|i| (i, Place::base(512, 512)));
+    let mut toy = Toy::new(9 * SECOND).with(A, place()).with(B, place()).with(C, place());
+    let mut groups = MemoryGroups::default();
+    let group = groups.add(MemoryGroup {
+        id: 1,
+        parent: None,
+        room,
+        pressure,
+    });
+    groups.assign(A, group);
+    groups.assign(B, group);
+    toy.world.groups = groups;
+    toy
+}
+
+#[test]
+fn a_group_at_its_limit_is_not_promoted_in_and_others_are() {
+    for (mut toy, why) in [
+        (toy(Some(Bytes::mib(1)), None), Deferred::FreeMemory),
+        (toy(Some(Bytes::mib(900)), Some(Share::percent(40))), Deferred::Pressure),
+    ] {
+        let run = toy.run(&mut promote_all(), Settings::default());
+        assert_eq!(run.status.promoted, 4);
+        assert_eq!(run.of(C, 0), [Outcome::Done]);
+        assert!(run.has(|e| matches!(e, Event::Defer { pid: 1, why: seen, regions: 4, .. } if *seen == why)));
+    }
+}
+
+#[test]
+fn a_group_under_pressure_is_not_aged() {
+    let mut toy = toy(None, Some(Share::percent(40)));
+    toy.run(&mut Mega::default(), Settings::default());
+    assert!(
+        !toy.ages.is_empty() && toy.ages.iter().all(|(_, id, _)| *id == C),
+        "{:?}",
+        toy.ages
+    );
+}
+
+#[test]
+fn where_one_process_of_a_group_finds_no_memory_the_others_are_not_tried() {
+    let mut toy = toy(Some(Bytes::mib(900)), None);
+    for id in [A, B] {
+        for region in 0..4 {
+            toy.world.place(id, region).unwrap().after = fails(CallError::NoMemory);
+        }
+    }
+    let run = toy.run(&mut promote_all(), Settings::default());
+    let tried = toy.acts.iter().filter(|(_, action, _)| action.process != C).count();
+    assert_eq!((tried, run.status.promoted), (1, 4));
+    assert!(run.has(|e| matches!(
+        e,
+        Event::Defer {
+            pid: 2,
+            why: Deferred::NoMemory,
+            regions: 4,
+            ..
+        }
+    )));
+    assert!(run.has(|e| matches!(
+        e,
+        Event::Defer {
+            pid: 2,
+            why: Deferred::BackOff,
+            ..
+        }
+    )));
+}
+
+#[test]
+fn free_blocks_of_another_node_do_not_help_and_hold_up_nobody() {
+    let mut toy = toy(None, None);
+    toy.world.far.insert(A);
+    let run = toy.run(&mut promote_all(), Settings::default());
+    assert!(toy.acts.iter().all(|(_, action, _)| action.process != A));
+    assert_eq!(run.status.promoted, 8);
+    assert!(run.has(|e| matches!(
+        e,
+        Event::Defer {
+            pid: 1,
+            why: Deferred::FreeBlocks,
+            ..
+        }
+    )));
+}

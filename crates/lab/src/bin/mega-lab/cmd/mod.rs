@@ -1,0 +1,11 @@
+//! The subcommands, one file or folder each.
+
+pub mod bench;
+pub mod demo;
+pub mod explore;
+pub mod frag;
+pub mod hog;
+pub mod png;
+pub mod record;
+pub mod sim;
+pub mod workload;

@@ -1,0 +1,250 @@
+//! Conditions: the state of the machine around a run. Each is made before the run and undone when its value is dropped.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::str::FromStr;
+use std::time::Instant;
+
+use mega_core::units::{Bytes, Share};
+use mega_linux::knobs::Knobs;
+use mega_linux::proc::{buddyinfo, ProcRoot};
+
+use super::group::Group;
+use super::system;
+use crate::contiguity::{Amount, FragKind, FragOptions, Fragmenter};
+use crate::memory::die_with_parent_after_exec;
+use crate::program::{Launch, ProgramError};
+
+/// The state of the machine.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Condition {
+    /// Free memory is contiguous; compacted first if it is not.
+    Unfragmented,
+    /// At least this share of free memory lies outside of free 2 MB blocks.
+    Fragmented(Share),
+    /// The program runs in a control group with this memory limit.
+    Limit(Bytes),
+    /// Another program allocates, touches and frees memory all the time, on the client's processor.
+    Neighbour,
+}
+
+impl Condition {
+    /// Time limit for setting it up, in seconds: fragmenting touches all memory several times.
+    pub(crate) fn patience_s(&self) -> u64 {
+        match self {
+            Self::Fragmented(_) => 600,
+            _ => 0,
+        }
+    }
+}
+
+/// The name of no condition.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' is not a condition: unfragmented, fragmented=SHARE, limit=SIZE or neighbour")]
+pub struct ConditionError(String);
+
+impl FromStr for Condition {
+    type Err = ConditionError;
+
+    fn from_str(text: &str) -> Result<Self, ConditionError> {
+        let wrong = || ConditionError(text.to_string());
+        match text.split_once('=') {
+            None if text == "unfragmented" => Ok(Self::Unfragmented),
+            None if text == "fragmented" => Ok(Self::Fragmented(Share::percent(90))),
+            None if text == "neighbour" => Ok(Self::Neighbour),
+            Some(("fragmented", share)) => share.parse().map(Self::Fragmented).map_err(|_| wrong()),
+            Some(("limit", size)) => size.parse().map(Self::Limit).map_err(|_| wrong()),
+            _ => Err(wrong()),
+        }
+    }
+}
+
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unfragmented => f.write_str("unfragmented"),
+            Self::Fragmented(share) => write!(f, "fragmented={share}"),
+            Self::Limit(size) => write!(f, "limit={}", exact(*size)),
+            Self::Neighbour => f.write_str("neighbour"),
+        }
+    }
+}
+
+/// A size in the form that parses back without loss.
+fn exact(size: Bytes) -> String {
+    let units = [(40, "T"), (30, "G"), (20, "M"), (10, "K")];
+    let whole = units.iter().find(|(shift, _)| size.0 > 0 && size.0 % (1 << shift) == 0);
+    whole.map_or_else(
+        || size.0.to_string(),
+        |(shift, name)| format!("{}{name}", size.0 >> shift),
+    )
+}
+
+/// Unfragmented memory is compacted first if more of it than this lies outside of free blocks.
+const COMPACT_ABOVE: f64 = 0.10;
+
+/// Attempts to reach the share.
+const FRAGMENT_TRIES: usize = 3;
+
+/// Holds the condition.
+#[derive(Debug, Default)]
+pub struct Kept {
+    group: Option<Group>,
+    neighbour: Option<Neighbour>,
+    fragmenter: Option<Fragmenter>,
+}
+
+#[derive(Debug)]
+struct Neighbour(Child);
+
+impl Drop for Neighbour {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Condition {
+    /// Sets the condition up. Changed settings are saved in `state`.
+    ///
+    /// # Errors
+    /// What prevents it, in one line.
+    pub fn make(self, root: &ProcRoot, state: &Path, launch: &Launch) -> Result<Kept, ProgramError> {
+        let mut kept = Kept::default();
+        match self {
+            Self::Unfragmented => compact_if_needed(root)?,
+            Self::Fragmented(share) => kept.fragmenter = Some(fragmented(share, root, state, launch)?),
+            Self::Limit(size) => kept.group = Some(Group::limited(root, size)?),
+            Self::Neighbour => kept.neighbour = Some(neighbour(launch)?),
+        }
+        Ok(kept)
+    }
+}
+
+impl Kept {
+    /// Puts a process under the condition, before it touches memory.
+    ///
+    /// # Errors
+    /// It cannot be put into the control group.
+    pub fn process(&self, pid: i32) -> Result<(), ProgramError> {
+        self.group.as_ref().map_or(Ok(()), |group| group.add(pid))
+    }
+
+    /// Undoes it. The fragmenter verifies its memory first.
+    ///
+    /// # Errors
+    /// The fragmenter's memory has changed.
+    pub fn undo(self) -> Result<(), ProgramError> {
+        let Some(fragmenter) = self.fragmenter else {
+            return Ok(());
+        };
+        fragmenter.release().map(drop).map_err(|e| ProgramError::Wrong {
+            program: "the fragmenter".to_string(),
+            why: e.to_string(),
+        })
+    }
+
+    /// Whether the kernel killed a process at the limit.
+    #[must_use]
+    pub fn out_of_memory(&self) -> bool {
+        self.group.as_ref().is_some_and(Group::out_of_memory)
+    }
+}
+
+fn compact_if_needed(root: &ProcRoot) -> Result<(), ProgramError> {
+    let free = buddyinfo::read(root).map_err(|e| system("read how fragmented memory is", std::io::Error::other(e)))?;
+    if free.fragmentation() > COMPACT_ABOVE {
+        let path: PathBuf = root.proc.join("sys/vm/compact_memory");
+        std::fs::write(&path, "1").map_err(|e| system("compact memory", e))?;
+    }
+    Ok(())
+}
+
+/// As in the allocation-latency study: takes most of the memory and frees three quarters of the pages of each chunk.
+///
+/// The kernel compacts proactively once nine tenths of free memory are unusable for huge pages (vm.compaction_proactiveness, 20 by
+/// default), down to eight tenths: on a slow machine faster than this fragments. It is disabled meanwhile.
+fn fragmented(share: Share, root: &ProcRoot, state: &Path, launch: &Launch) -> Result<Fragmenter, ProgramError> {
+    let mut knobs = Knobs::open(root.clone(), state).map_err(setting)?;
+    let proactiveness = root.proc.join("sys/vm/compaction_proactiveness");
+    // Linux 5.9 and later.
+    if proactiveness.exists() {
+        knobs.set(&proactiveness, "0").map_err(setting)?;
+    }
+    let options = FragOptions {
+        kind: FragKind::Study,
+        amount: Amount::Most,
+        keep: None,
+        pin: false,
+        target: Some(share),
+        seed: launch.seed,
+    };
+    let failed = |why: String| ProgramError::Start {
+        program: "the fragmenter".to_string(),
+        why,
+    };
+    let limit_s = launch.deadline.saturating_duration_since(Instant::now()).as_secs();
+    let mut best = 0.0f64;
+    // Background compaction may undo part of it; retry.
+    for _ in 0..FRAGMENT_TRIES {
+        let fragmenter = Fragmenter::start(&launch.lab, &options).map_err(|e| failed(e.to_string()))?;
+        let reached = fragmenter.made().after.unusable_share;
+        if reached + 0.005 >= share.fraction() {
+            knobs.restore().map_err(setting)?;
+            return Ok(fragmenter);
+        }
+        best = best.max(reached);
+        launch.check("the fragmenter", limit_s)?;
+    }
+    Err(failed(format!(
+        "only {:.0}% of free memory could be made unusable for huge pages",
+        100.0 * best
+    )))
+}
+
+fn neighbour(launch: &Launch) -> Result<Neighbour, ProgramError> {
+    let mut command = Command::new(&launch.lab);
+    command.args(["workload", "churn", "--mib", "512", "--times", "1000000000"]);
+    if let Some(cpu) = launch.client_cpu {
+        command.args(["--pin", &cpu.to_string()]);
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let child = die_with_parent_after_exec(&mut command).spawn();
+    child.map(Neighbour).map_err(|e| system("start the neighbour", e))
+}
+
+fn setting(error: impl std::error::Error) -> ProgramError {
+    system("disable proactive compaction", std::io::Error::other(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_read_back_as_they_were_written() {
+        for name in [
+            "unfragmented",
+            "fragmented=90%",
+            "limit=4G",
+            "limit=1536M",
+            "limit=12345",
+            "limit=300M",
+            "neighbour",
+        ] {
+            assert_eq!(name.parse::<Condition>().unwrap().to_string(), name);
+        }
+        for bad in [
+            "",
+            "fragmented=x",
+            "limit",
+            "limit=-1",
+            "limit=0x",
+            "neighbour=2",
+            "fragmented=101%",
+        ] {
+            assert!(bad.parse::<Condition>().is_err(), "{bad}");
+        }
+    }
+}

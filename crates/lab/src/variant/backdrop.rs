@@ -1,0 +1,57 @@
+//! Backdrops: the machine's THP settings during a run.
+
+/// The setting of 64 KB folios.
+pub(super) const MTHP_64K: &str = "hugepages-64kB/enabled";
+
+/// The machine's THP settings during a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Backdrop {
+    /// Base pages, whatever the program requests.
+    Base,
+    /// Stock THP wherever it fits, as most distributions ship it.
+    ThpAlways,
+    /// Stock THP where the program requests it.
+    ThpMadvise,
+    /// Stock THP with direct compaction in every fault: the baseline of the LRBHPS evaluation (section 4).
+    ThpAlwaysDefrag,
+    /// 64 KB folios at faults, no larger ones.
+    Mthp64k,
+}
+
+impl Backdrop {
+    /// All, with their names.
+    pub const ALL: [(Self, &'static str); 5] = [
+        (Self::Base, "base"),
+        (Self::ThpAlways, "thp-always"),
+        (Self::ThpMadvise, "thp-madvise"),
+        (Self::ThpAlwaysDefrag, "thp-always-defrag"),
+        (Self::Mthp64k, "mthp-64k"),
+    ];
+
+    /// Its name on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(b, _)| *b == self).map_or("", |(_, name)| name)
+    }
+
+    pub(super) fn about(self) -> &'static str {
+        match self {
+            Self::Base => "base pages only",
+            Self::ThpAlways => "stock THP, always",
+            Self::ThpMadvise => "stock THP where the program requests it",
+            Self::ThpAlwaysDefrag => "stock THP, always, with direct compaction in the fault",
+            Self::Mthp64k => "64 KB folios at faults",
+        }
+    }
+
+    /// Settings below /sys/kernel/mm/transparent_hugepage. khugepaged runs in the THP ones only, with its defaults.
+    pub(super) fn settings(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Self::Base => &[("enabled", "never")],
+            Self::ThpAlways => &[("enabled", "always"), ("defrag", "madvise")],
+            Self::ThpMadvise => &[("enabled", "madvise"), ("defrag", "madvise")],
+            Self::ThpAlwaysDefrag => &[("enabled", "always"), ("defrag", "always")],
+            Self::Mthp64k => &[("enabled", "never"), (MTHP_64K, "always")],
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Promoting, demoting and ageing through `process_madvise(2)`, one region or one short run of regions at a time.
+//!
+//! What the calls do on Linux, and the traps:
+//! - `MADV_COLLAPSE` (6.1) promotes, whatever `transparent_hugepage/enabled` says, but not where the mapping has
+//!   `MADV_NOHUGEPAGE`. It compacts memory by itself when blocks are short.
+//! - `MADV_COLD` on a part of a huge page has to split it; one base page is enough. From 6.12 on the split gives zero-filled base
+//!   pages back. Pages shared through fork are skipped in silence, locked ones refused.
+//! - `MADV_COLD` on whole regions clears their accessed bits and flushes the TLB. A range over 2 GB is cut short by the kernel and its
+//!   last huge page split, so ranges are kept far below.
+
+use std::time::Instant;
+
+use mega_core::action::{ActionKind, Call, CallError};
+use mega_core::observe::Region;
+use mega_core::units::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES};
+use rustix::fd::BorrowedFd;
+use rustix::io::Errno;
+
+use crate::sys::{process_madvise, Madvise};
+
+/// Promotes or demotes one region.
+pub fn act(pidfd: BorrowedFd<'_>, kind: ActionKind, region: Region) -> Call {
+    let (length, advice) = match kind {
+        ActionKind::Promote => (HUGE_PAGE_BYTES, Madvise::Collapse),
+        ActionKind::Demote => (BASE_PAGE_BYTES, Madvise::Cold),
+    };
+    let began = Instant::now();
+    let result = process_madvise(pidfd, region.address(), length, advice);
+    let took = began.elapsed();
+    Call {
+        error: result.err().map(|errno| call_error(kind, errno)),
+        took,
+    }
+}
+
+/// What an errno of `process_madvise` means for an action (mm/khugepaged.c, `madvise_collapse_errno`; mm/madvise.c).
+fn call_error(kind: ActionKind, errno: Errno) -> CallError {
+    match errno {
+        // A full memory cgroup makes collapse say EBUSY.
+        Errno::BUSY if kind == ActionKind::Promote => CallError::NoMemory,
+        Errno::NOMEM if kind == ActionKind::Promote => CallError::NoMemory,
+        // For the other calls ENOMEM is a hole in the range.
+        Errno::NOMEM | Errno::SRCH => CallError::Gone,
+        Errno::AGAIN | Errno::BUSY | Errno::INTR => CallError::Busy,
+        Errno::INVAL => CallError::Refused,
+        other => CallError::Other(other.raw_os_error()),
+    }
+}
+
+/// Clears the accessed bits of `count` regions in a row. Returns how many from the first on were reached; a hole in the range is no
+/// hindrance for the rest.
+///
+/// # Errors
+/// As `process_madvise(2)`: ESRCH for an ended process, EPERM without CAP_SYS_NICE, EINVAL where the mapping is locked.
+pub fn age(pidfd: BorrowedFd<'_>, first: Region, count: usize) -> Result<usize, Errno> {
+    let length = count as u64 * HUGE_PAGE_BYTES;
+    match process_madvise(pidfd, first.address(), length, Madvise::Cold) {
+        Ok(advised) => Ok((advised as u64 / HUGE_PAGE_BYTES) as usize),
+        Err(Errno::NOMEM) => Ok(count),
+        Err(errno) => Err(errno),
+    }
+}

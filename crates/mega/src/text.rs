@@ -1,3 +1,0 @@
-//! Text for people, in eighty columns.
-
-pub use mega_lab::text::wrapped;

@@ -1,0 +1,88 @@
+//! What the command is started with: the limit of open files that mega had, another user.
+
+use std::fs;
+
+use crate::*;
+
+#[test]
+fn mega_raises_its_own_limit_of_open_files_and_the_command_has_the_old_one() {
+    if !is_root() {
+        return;
+    }
+    let script = "ulimit -Sn; grep 'Max open files' /proc/$PPID/limits";
+    let mega = env!("CARGO_BIN_EXE_mega");
+    let output = Command::new("sh")
+        .args([
+            "-c",
+            &format!("ulimit -Sn 200; ulimit -Hn 5000; exec '{mega}' run -q -- sh -c \"$SCRIPT\""),
+        ])
+        .env("SCRIPT", script)
+        .output()
+        .unwrap();
+    let said = stdout(&output);
+    let mut lines = said.lines();
+    assert_eq!(lines.next(), Some("200"), "{said}{}", stderr(&output));
+    assert_eq!(lines.next().unwrap().split_whitespace().nth(3), Some("5000"), "{said}");
+}
+
+#[test]
+fn a_command_runs_as_another_user_with_that_users_groups_and_home() {
+    if !is_root() {
+        return;
+    }
+    let passwd = fs::read_to_string("/etc/passwd").unwrap();
+    let Some(nobody) = passwd.lines().find(|line| line.starts_with("nobody:")) else {
+        eprintln!("SKIPPED: there is no user nobody");
+        return;
+    };
+    let fields: Vec<&str> = nobody.split(':').collect();
+    let script = "id -u; id -g; id -G; echo $HOME; echo $USER; touch /run/mega-must-not 2>/dev/null && echo bad";
+    for name in ["nobody", fields[2]] {
+        let output = mega()
+            .args(["run", "-q", "--user", name, "--", "sh", "-c", script])
+            .output()
+            .unwrap();
+        let said = stdout(&output);
+        let lines: Vec<&str> = said.lines().collect();
+        assert_eq!(
+            lines,
+            [fields[2], fields[3], fields[3], fields[5], "nobody"],
+            "{}",
+            stderr(&output)
+        );
+    }
+    let output = mega()
+        .args(["run", "--user", "no-such-user", "--", "true"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(125));
+    assert!(
+        stderr(&output).contains("there is no user 'no-such-user'"),
+        "{}",
+        stderr(&output)
+    );
+}
+
+#[test]
+fn who_called_sudo_is_told_that_the_command_runs_as_root() {
+    if !is_root() {
+        return;
+    }
+    let run = |options: &[&str]| {
+        let mut command = mega();
+        command.arg("run").args(options).args(["--", "true"]);
+        stderr(
+            &command
+                .env("SUDO_UID", "1000")
+                .env("SUDO_USER", "ann")
+                .output()
+                .unwrap(),
+        )
+    };
+    assert!(
+        run(&[]).contains("the command runs as root; --user ann"),
+        "{}",
+        run(&[])
+    );
+    assert!(!run(&["--user", "0"]).contains("runs as root"));
+}

@@ -1,0 +1,209 @@
+//! Populating ahead of the program, group by group.
+//!
+//! ```text
+//!   T x x x x  T x x x x  T . . . .        x populated ahead, T left to the program, . not yet
+//!     reached ─┘          └─ `waiting`: once the program reaches it, the group behind the next T is populated
+//! ```
+//!
+//! The first region of each group is left to the program, so that its own fault shows how far it has come. The group
+//! behind the region that is waited for is populated already: the program fills that one while the helper populates the
+//! next.
+
+use crate::span::{Span, REGION};
+
+/// Regions of the largest group.
+pub const MOST: u32 = 15;
+/// Regions of the first group.
+pub const FIRST: u32 = 4;
+/// Regions of the largest group while the program maps and unmaps.
+pub const MOST_WHILE_MAPPING: u32 = 4;
+/// Groups grow while a call takes no longer: it holds the lock that mapping and unmapping wait for.
+pub const CALL_NS: u64 = 2_000_000;
+/// What the program has not reached for so long it may never reach.
+pub const TIMEOUT_NS: u64 = 1_000_000_000;
+
+/// Where populating ahead stands in a range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Ahead {
+    /// The region left to the program that it has reached last, or the first one.
+    reached: u64,
+    /// The region left to the program that it has not reached yet.
+    waiting: u64,
+    /// The end of what was populated: the next region left to the program.
+    next: u64,
+    /// When the program reached a region last.
+    reached_ns: u64,
+    /// Regions of the next group; none while nothing is populated ahead.
+    size: u32,
+}
+
+impl Ahead {
+    /// Nothing is populated ahead.
+    pub const OFF: Ahead = Ahead {
+        reached: 0,
+        waiting: 0,
+        next: 0,
+        reached_ns: 0,
+        size: 0,
+    };
+
+    /// Begins at the first region that the program has not touched; returns the first group.
+    pub fn begin(&mut self, untouched: u64, limit: Limit) -> Option<Span> {
+        *self = Ahead {
+            reached: untouched,
+            waiting: untouched,
+            next: untouched,
+            reached_ns: limit.now_ns,
+            size: FIRST,
+        };
+        self.group(limit)
+    }
+
+    /// The program has reached the region that is waited for: returns the next group, or nothing where the range ends
+    /// or nothing more may be populated; then it is over.
+    pub fn reached(&mut self, limit: Limit) -> Option<Span> {
+        self.reached = self.waiting;
+        self.waiting = self.next;
+        self.reached_ns = limit.now_ns;
+        self.group(limit)
+    }
+
+    fn group(&mut self, limit: Limit) -> Option<Span> {
+        let start = self.next.saturating_add(REGION);
+        let most =
+            u64::from(self.size.min(if limit.is_mapping { MOST_WHILE_MAPPING } else { MOST })).min(limit.regions);
+        let span = Span::new(start, start.saturating_add(most * REGION).min(limit.end));
+        if span.is_empty() {
+            *self = Ahead::OFF;
+            return None;
+        }
+        self.next = span.end;
+        Some(span)
+    }
+
+    /// Groups follow what a call took.
+    pub fn took(&mut self, call_ns: u64) {
+        if self.is_on() {
+            self.size = if call_ns > CALL_NS {
+                self.size / 2
+            } else {
+                self.size * 2
+            }
+            .clamp(1, MOST);
+        }
+    }
+
+    /// Whether anything is populated ahead.
+    pub fn is_on(&self) -> bool {
+        self.size > 0
+    }
+
+    /// The region whose touch is waited for.
+    pub fn waiting(&self) -> u64 {
+        self.waiting
+    }
+
+    /// The end of what was populated.
+    pub fn end(&self) -> u64 {
+        self.next
+    }
+
+    /// What was populated behind the region that is waited for: the program has touched none of it.
+    pub fn untouched(&self) -> Span {
+        if self.is_on() {
+            Span::new(self.waiting.saturating_add(REGION), self.next)
+        } else {
+            Span::default()
+        }
+    }
+
+    /// All that was populated and that the program may not have touched.
+    pub fn at_most_untouched(&self) -> Span {
+        if self.is_on() {
+            Span::new(self.reached.saturating_add(REGION), self.next)
+        } else {
+            Span::default()
+        }
+    }
+
+    /// Whether the program has paused for too long.
+    pub fn is_late(&self, now_ns: u64) -> bool {
+        self.is_on() && now_ns.saturating_sub(self.reached_ns) > TIMEOUT_NS
+    }
+}
+
+/// What bounds a group.
+#[derive(Debug, Clone, Copy)]
+pub struct Limit {
+    /// Now.
+    pub now_ns: u64,
+    /// The end of the range's last whole region.
+    pub end: u64,
+    /// Regions that may be populated.
+    pub regions: u64,
+    /// Whether the program maps and unmaps just now.
+    pub is_mapping: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limit(end: u64) -> Limit {
+        Limit {
+            now_ns: 0,
+            end: end * REGION,
+            regions: 30,
+            is_mapping: false,
+        }
+    }
+
+    fn regions(from: u64, to: u64) -> Option<Span> {
+        Some(Span::new(from * REGION, to * REGION))
+    }
+
+    #[test]
+    fn each_group_leaves_its_first_region_to_the_program() {
+        let mut ahead = Ahead::OFF;
+        assert_eq!(ahead.begin(10 * REGION, limit(100)), regions(11, 15));
+        ahead.took(1);
+        assert_eq!(ahead.waiting(), 10 * REGION);
+        assert_eq!(ahead.reached(limit(100)), regions(16, 24));
+        assert_eq!(ahead.waiting(), 15 * REGION);
+        ahead.took(1);
+        ahead.took(1);
+        assert_eq!(ahead.reached(limit(100)), regions(25, 40));
+        assert_eq!(Some(ahead.untouched()), regions(25, 40));
+    }
+
+    #[test]
+    fn groups_shrink_where_calls_are_slow_and_where_the_program_maps() {
+        let mut ahead = Ahead::OFF;
+        ahead.begin(0, limit(100));
+        for _ in 0..5 {
+            ahead.took(CALL_NS + 1);
+        }
+        assert_eq!(ahead.reached(limit(100)), regions(6, 7));
+        for _ in 0..9 {
+            ahead.took(0);
+        }
+        let mapping = Limit {
+            is_mapping: true,
+            ..limit(100)
+        };
+        assert_eq!(ahead.reached(mapping), regions(8, 12));
+    }
+
+    #[test]
+    fn it_is_over_at_the_end_of_the_range_and_without_regions_to_spend() {
+        let mut ahead = Ahead::OFF;
+        assert_eq!(ahead.begin(0, limit(3)), regions(1, 3));
+        assert_eq!(ahead.reached(limit(3)), None);
+        assert!(!ahead.is_on() && ahead.untouched().is_empty());
+        let none = Limit {
+            regions: 0,
+            ..limit(100)
+        };
+        assert_eq!(ahead.begin(0, none), None);
+    }
+}

@@ -1,0 +1,121 @@
+//! How densely a range is filled: judged by its finished regions.
+
+use crate::span::PAGES;
+
+/// A region is dense from this many populated base pages on: 90 %.
+pub const DENSE_PAGES: u32 = PAGES * 9 / 10;
+/// A range is sparse once sparse regions are a twentieth of the dense ones.
+pub const SPARSE_SHARE: u32 = 20;
+/// Dense regions before a range counts as dense.
+pub const DENSE_REGIONS: u32 = 4;
+/// The same in a program whose other ranges were dense.
+pub const DENSE_REGIONS_BY_HISTORY: u32 = 1;
+/// Dense regions of a whole program before its history counts.
+pub const HISTORY_REGIONS: u32 = 32;
+
+/// What is populated of a region.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Population {
+    /// Base pages present, without those that map the shared zero page.
+    pub present: u32,
+    /// Base pages of those that a huge page maps.
+    pub huge: u32,
+}
+
+impl Population {
+    /// Whether nothing is there.
+    pub fn is_empty(self) -> bool {
+        self.present == 0
+    }
+
+    /// Whether every page is there.
+    pub fn is_full(self) -> bool {
+        self.present >= PAGES
+    }
+
+    /// Whether it is populated densely enough for a huge page.
+    pub fn is_dense(self) -> bool {
+        self.present >= DENSE_PAGES
+    }
+
+    /// Whether huge pages map it, wholly.
+    pub fn is_huge(self) -> bool {
+        self.huge >= PAGES
+    }
+
+    /// Base pages that a huge page would add.
+    pub fn holes(self) -> u32 {
+        PAGES.saturating_sub(self.present)
+    }
+}
+
+/// Finished regions, counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Density {
+    /// Regions that were dense.
+    pub dense: u32,
+    /// Regions that were not.
+    pub sparse: u32,
+}
+
+impl Density {
+    /// Counts a finished region.
+    pub fn count(&mut self, population: Population) {
+        if population.is_dense() {
+            self.dense = self.dense.saturating_add(1);
+        } else {
+            self.sparse = self.sparse.saturating_add(1);
+        }
+    }
+
+    /// Whether at least `least` regions were dense, and sparse ones are under a twentieth of them.
+    pub fn is_dense(self, least: u32) -> bool {
+        self.dense >= least && u64::from(self.sparse) * u64::from(SPARSE_SHARE) <= u64::from(self.dense)
+    }
+
+    /// How many dense regions a new range of a program with this history needs.
+    pub fn least_for_new_range(self) -> u32 {
+        if self.is_dense(HISTORY_REGIONS) {
+            DENSE_REGIONS_BY_HISTORY
+        } else {
+            DENSE_REGIONS
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counted(dense: u32, sparse: u32) -> Density {
+        Density { dense, sparse }
+    }
+
+    #[test]
+    fn a_region_is_dense_from_nine_tenths_on() {
+        let of = |present| Population { present, huge: 0 };
+        assert!(!of(459).is_dense());
+        assert!(of(460).is_dense());
+        assert_eq!(of(460).holes(), 52);
+        let mut density = Density::default();
+        density.count(of(512));
+        density.count(of(85));
+        assert_eq!(density, counted(1, 1));
+    }
+
+    #[test]
+    fn a_range_is_dense_while_sparse_regions_are_under_a_twentieth() {
+        assert!(counted(4, 0).is_dense(4));
+        assert!(!counted(3, 0).is_dense(4));
+        assert!(counted(20, 1).is_dense(4));
+        assert!(!counted(19, 1).is_dense(4));
+        assert!(!counted(u32::MAX, u32::MAX).is_dense(4));
+    }
+
+    #[test]
+    fn dense_history_shortens_what_a_new_range_must_show() {
+        assert_eq!(counted(31, 0).least_for_new_range(), 4);
+        assert_eq!(counted(32, 0).least_for_new_range(), 1);
+        assert_eq!(counted(32, 2).least_for_new_range(), 4);
+    }
+}

@@ -1,0 +1,32 @@
+//! Rules for the address ranges of a program: what a range's next faults should map, what to populate ahead of the
+//! program, what to collapse afterwards, what to give back.
+//!
+//! The agent inside a program decides with these rules, and the manager and the simulator may. So there is nothing here
+//! but decisions: no I/O, no clock, no allocation and no `std`; tables are of a fixed size. What is to be known about
+//! memory is asked of a [`Memory`](auto::Memory); what is to be done comes back as [`Order`](auto::Order)s, and the
+//! caller reports each one's [`Outcome`](auto::Outcome).
+//!
+//! | module | subject |
+//! | --- | --- |
+//! | [`span`] | addresses, regions and spans of addresses |
+//! | [`intent`] | what matters for this program |
+//! | [`density`] | how densely a range is filled |
+//! | [`waste`] | how much memory may be spent on huge pages that the program does not use |
+//! | [`credit`] | how long a program may be stalled |
+//! | [`ahead`] | populating ahead of the program, group by group |
+//! | [`table`] | ranges followed by address, whatever the mappings do |
+//! | [`auto`] | the rules together |
+//! | [`page`] | the page of memory in which an agent says what it did |
+
+#![no_std]
+#![forbid(unsafe_code)]
+
+pub mod ahead;
+pub mod auto;
+pub mod credit;
+pub mod density;
+pub mod intent;
+pub mod page;
+pub mod span;
+pub mod table;
+pub mod waste;

@@ -1,0 +1,273 @@
+//! The rules against a made-up program: what becomes huge, what it costs in memory, and what is never done.
+
+mod support;
+
+use mega_range::auto::{Faults, Outcome};
+use mega_range::intent::Intent;
+use mega_range::span::{Span, PAGE, PAGES, REGION};
+use mega_range::table::Advice;
+use mega_range::waste;
+use support::World;
+
+fn span(from: u64, to: u64) -> Span {
+    Span::new(from * REGION, to * REGION)
+}
+
+fn world() -> World {
+    World::default()
+}
+
+/// Numbers that look random and are the same each time.
+fn scatter(seed: u64, below: u64) -> impl Iterator<Item = u64> {
+    let mut state = seed | 1;
+    std::iter::repeat_with(move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state % below
+    })
+}
+
+#[test]
+fn what_is_filled_in_order_becomes_huge_without_waste_beyond_the_allowance() {
+    let mut world = world();
+    world.kernel.map(span(1000, 1200));
+    world.fill(span(1000, 1200), 512);
+    assert!(world.kernel.is_advised(span(1000, 1200)));
+    assert!(world.waste <= waste::LEAST, "{} MB", world.waste >> 20);
+    world.ticks(3000);
+    assert!(world.kernel.huge() >= 199, "{}", world.kernel.huge());
+    assert_eq!(world.kernel.resident(), world.kernel.touched());
+}
+
+#[test]
+fn a_scattered_sixth_stays_on_base_pages() {
+    let mut world = world();
+    world.kernel.map(span(1000, 2000));
+    let pages = 1000 * u64::from(PAGES);
+    for (count, page) in scatter(7, pages).take(pages as usize / 6).enumerate() {
+        world.kernel.touch(1000 * REGION + page * PAGE);
+        if count % 500 == 0 {
+            world.tick(1_000_000);
+        }
+    }
+    world.ticks(3000);
+    assert_eq!(world.kernel.huge(), 0);
+    assert_eq!(world.waste, 0);
+}
+
+#[test]
+fn dense_then_scattered_in_one_range_loses_the_advice_within_the_allowance() {
+    let mut world = world();
+    world.kernel.map(span(1000, 3000));
+    world.fill(span(1000, 1500), 512);
+    assert!(world.kernel.is_advised(span(1000, 3000)));
+    let rest = 1490 * u64::from(PAGES);
+    // A fault of 2 MB takes 0.1 ms: ten of them between two looks.
+    for (count, page) in scatter(9, rest).take(100_000).enumerate() {
+        world.kernel.touch(1510 * REGION + page * PAGE);
+        if count % 10 == 0 {
+            world.tick(1_000_000);
+        }
+    }
+    assert!(!world.kernel.is_advised(span(1000, 3000)));
+    assert!(world.waste <= 2 * waste::LEAST, "{} MB", world.waste >> 20);
+}
+
+#[test]
+fn dense_then_every_fourth_page_in_order_loses_the_advice_soon() {
+    let mut world = world();
+    world.kernel.map(span(1000, 3000));
+    world.fill(span(1000, 1500), 512);
+    assert!(world.kernel.is_advised(span(1000, 3000)));
+    for (count, page) in (0..1000 * u64::from(PAGES)).step_by(4).enumerate() {
+        world.kernel.touch(1500 * REGION + page * PAGE);
+        if count % 128 == 0 {
+            world.tick(1_000_000);
+        }
+    }
+    assert!(!world.kernel.is_advised(span(1000, 3000)));
+    assert!(world.waste <= 2 * waste::LEAST, "{} MB", world.waste >> 20);
+}
+
+#[test]
+fn filled_in_random_order_is_collapsed_once_it_has_paused() {
+    let mut world = world();
+    world.kernel.map(span(1000, 1050));
+    let pages = 50 * u64::from(PAGES);
+    for (count, page) in scatter(3, pages).take(pages as usize * 12).enumerate() {
+        world.kernel.touch(1000 * REGION + page * PAGE);
+        if count % 1000 == 0 {
+            world.tick(1_000_000);
+        }
+    }
+    world.call_ns = 500_000;
+    world.ticks(20_000);
+    assert_eq!(world.kernel.huge(), 50);
+}
+
+#[test]
+fn two_ranges_of_one_mapping_are_advised_together_or_not_at_all() {
+    let mut world = world();
+    // Sparse, and then the same mapping grows downwards by a dense range.
+    world.kernel.map(span(1000, 1100));
+    for region in 1000..1100 {
+        world.kernel.touch(region * REGION);
+        world.tick(60_000_000);
+    }
+    world.kernel.map(span(900, 1000));
+    assert_eq!(world.kernel.mappings, [span(900, 1100)]);
+    world.fill(span(900, 1000), 512);
+    assert!(
+        !world.kernel.is_advised(span(900, 1100)),
+        "the sparse half would be mapped huge, too"
+    );
+    world.ticks(20_000);
+    let huge = world.kernel.huge();
+    assert!((99..=100).contains(&huge), "what is dense is collapsed: {huge}");
+}
+
+#[test]
+fn memory_freed_and_mapped_again_at_the_same_place_is_learned_anew() {
+    let mut world = world();
+    for _ in 0..3 {
+        world.kernel.map(span(1000, 1100));
+        world.fill(span(1000, 1100), 512);
+        assert!(world.kernel.is_advised(span(1000, 1100)));
+        world.kernel.unmap(span(1000, 1100));
+    }
+}
+
+#[test]
+fn without_free_blocks_nothing_is_advised_and_what_lies_behind_is_collapsed() {
+    let mut world = world();
+    world.conditions.is_short_of_blocks = true;
+    world.kernel.map(span(1000, 1100));
+    world.call_ns = 500_000;
+    world.fill(span(1000, 1100), 100);
+    assert!(!world.kernel.is_advised(span(1000, 1100)));
+    assert!(world.kernel.huge() > 10, "{}", world.kernel.huge());
+    assert_eq!(world.waste, 0);
+}
+
+#[test]
+fn advice_is_withdrawn_when_blocks_run_short() {
+    let mut world = world();
+    world.kernel.map(span(1000, 1100));
+    world.fill(span(1000, 1050), 512);
+    assert!(world.kernel.is_advised(span(1000, 1100)));
+    world.conditions.is_short_of_blocks = true;
+    world.fill(span(1065, 1070), 512);
+    assert!(!world.kernel.is_advised(span(1000, 1100)));
+}
+
+#[test]
+fn near_a_limit_nothing_is_populated_ahead_and_nothing_wasted() {
+    let mut world = world();
+    world.conditions.is_near_limit = true;
+    world.kernel.map(span(1000, 1100));
+    world.fill(span(1000, 1100), 512);
+    world.ticks(2000);
+    assert_eq!((world.kernel.huge(), world.waste), (0, 0));
+}
+
+#[test]
+fn what_was_populated_ahead_of_a_program_that_stops_is_given_back() {
+    let mut world = world();
+    world.kernel.map(span(1000, 1100));
+    world.fill(span(1000, 1050), 512);
+    let before = world.kernel.resident() - world.kernel.touched();
+    assert!(before > 0);
+    world.ticks(1500);
+    let after = world.kernel.resident() - world.kernel.touched();
+    assert!(after < before, "{} MB of {} MB", after >> 20, before >> 20);
+}
+
+#[test]
+fn under_latency_no_fault_of_the_program_maps_a_huge_page() {
+    let mut world = world();
+    world.auto.begin(Intent::Latency);
+    world.kernel.map(span(1000, 1100));
+    world.fill(span(1000, 1100), 512);
+    assert!(!world.kernel.is_advised(span(1000, 1100)));
+    world.call_ns = 400_000;
+    world.ticks(20_000);
+    assert!(world.kernel.huge() >= 99, "{}", world.kernel.huge());
+}
+
+#[test]
+fn memory_takes_not_a_page_more() {
+    let mut world = world();
+    world.auto.begin(Intent::Memory);
+    world.kernel.map(span(1000, 1100));
+    for region in 1000..1100 {
+        for page in 0..PAGES as u64 - 1 {
+            world.kernel.touch(region * REGION + page * PAGE);
+        }
+        world.tick(1_000_000);
+    }
+    world.ticks(3000);
+    assert_eq!(world.waste, 0);
+}
+
+#[test]
+fn where_the_owner_wants_none_nothing_is_done() {
+    let mut world = world();
+    world.conditions.faults = Faults::Never;
+    world.kernel.map(span(1000, 1100));
+    world.fill(span(1000, 1100), 512);
+    world.ticks(3000);
+    assert_eq!(world.kernel.huge(), 0);
+}
+
+#[test]
+fn where_every_fault_maps_huge_pages_nothing_is_advised() {
+    let mut world = world();
+    world.conditions.faults = Faults::Always;
+    world.kernel.map(span(1000, 1100));
+    world.fill(span(1000, 1100), 512);
+    assert!(!world.kernel.is_advised(span(1000, 1100)));
+}
+
+#[test]
+fn a_call_that_is_refused_is_not_made_again() {
+    let mut world = world();
+    world.kernel.refuses = Some(Outcome::Refused);
+    world.kernel.map(span(1000, 1100));
+    world.fill(span(1000, 1100), 512);
+    world.ticks(5000);
+    let off = world.auto.off();
+    assert!(off.advise && off.collapse);
+    assert!(world.orders.list().is_empty());
+}
+
+#[test]
+fn a_mapping_in_which_the_program_forbids_huge_pages_is_left_alone() {
+    let mut world = world();
+    world.kernel.refuses = Some(Outcome::Ineligible);
+    world.kernel.map(span(1000, 1100));
+    world.fill(span(1000, 1100), 512);
+    assert!(world
+        .auto
+        .table()
+        .ranges()
+        .iter()
+        .all(|range| range.advice == Advice::Ineligible));
+    world.kernel.refuses = None;
+    world.ticks(5000);
+    assert_eq!(world.kernel.huge(), 0);
+}
+
+#[test]
+fn collapses_keep_to_the_stall_budget() {
+    let mut world = world();
+    world.conditions.is_short_of_blocks = true;
+    world.kernel.map(span(1000, 2000));
+    world.fill(span(1000, 2000), 5000);
+    let before = world.kernel.huge();
+    world.call_ns = 1_000_000;
+    world.ticks(1000);
+    let collapsed = world.kernel.huge() - before;
+    // 50 ms of credit and 5 % of a second, a millisecond each.
+    assert!((80..=105).contains(&collapsed), "{collapsed}");
+}
