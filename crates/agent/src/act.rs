@@ -7,8 +7,8 @@ use mega_range::span::{Span, PAGE, REGION};
 
 use crate::look::Look;
 use crate::mappings::{Mapping, Mappings};
-use crate::status;
 use crate::sys::{self, advice, Errno};
+use crate::{remap, status};
 
 /// What is needed for it.
 pub struct Hands<'a> {
@@ -73,6 +73,10 @@ impl Hands<'_> {
     /// that may be a part is left alone. Where in that very moment something beside it has changed, all private memory
     /// around it gets the same flag: whatever belongs together then has the same again.
     fn flag(&self, mapping: Span, is_part: bool, advice: usize) -> Outcome {
+        remap::under_way(advice, || self.flag_all(mapping, is_part, advice))
+    }
+
+    fn flag_all(&self, mapping: Span, is_part: bool, advice: usize) -> Outcome {
         const TRIES: u32 = 4;
         let mut before = self.beside(mapping);
         let is_in_parts = before.iter().flatten().any(|beside| {

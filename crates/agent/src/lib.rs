@@ -2,9 +2,9 @@
 //!
 //! A helper beside the program looks at the program's own mappings and page tables, decides by the rules of
 //! [`mega_range`], and acts by `madvise` on the program's own memory. Nothing here uses the program's C library beyond
-//! the few symbols of `libc`, allocates, or leaves a descriptor in the program's table. Two functions are interposed:
-//! `pthread_create`, the moment from which on a thread is the better helper, and `_exit`, after which the helper has
-//! nobody to reap it.
+//! the few symbols of `libc`, allocates, or leaves a descriptor in the program's table. Three functions are interposed:
+//! `pthread_create`, the moment from which on a thread is the better helper; `_exit`, after which the helper has nobody
+//! to reap it; and `mremap`, which fails while advice has reached a part of a mapping.
 //!
 //! | module | subject |
 //! | --- | --- |
@@ -16,6 +16,7 @@
 //! | `look` | what is populated in them |
 //! | `machine` | settings, free blocks, limits of control groups |
 //! | `act` | carries out orders |
+//! | `remap` | `mremap` while advice is under way |
 //! | `status` | the page that says what was done |
 //! | `memory` | copying and comparing bytes, without the C library |
 //! | `libc` | weak symbols of the C library |
@@ -40,6 +41,7 @@ mod mappings;
 #[cfg(panic = "abort")]
 mod memory;
 mod next;
+mod remap;
 mod settings;
 mod start;
 mod status;

@@ -49,3 +49,26 @@ weak!(
     /// The size of its stack.
     pthread_attr_setstacksize, "pthread_attr_setstacksize"
 );
+weak!(
+    /// Where a thread keeps its last error.
+    errno_location, "__errno_location"
+);
+
+/// The thread's `errno`; none where the C library keeps it elsewhere.
+fn errno_at() -> Option<*mut i32> {
+    // SAFETY: glibc's and musl's signature.
+    let location: extern "C" fn() -> *mut i32 = unsafe { core::mem::transmute(errno_location()?) };
+    Some(location())
+}
+
+pub fn errno() -> i32 {
+    // SAFETY: it is the thread's own.
+    errno_at().map_or(0, |errno| unsafe { *errno })
+}
+
+pub fn set_errno(error: i32) {
+    if let Some(errno) = errno_at() {
+        // SAFETY: it is the thread's own.
+        unsafe { *errno = error };
+    }
+}

@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use mega_range::intent::Intent;
 
-use crate::{helper, libc, next, settings, status, sys};
+use crate::{helper, libc, next, remap, settings, status, sys};
 
 /// `off` starts nothing.
 const SWITCH: &[u8] = b"MEGA_AGENT";
@@ -31,6 +31,8 @@ extern "C" fn destructor() {
 static EXIT: AtomicUsize = AtomicUsize::new(0);
 
 extern "C" fn constructor() {
+    remap::begin();
+    EXIT.store(next::function(c"_exit").unwrap_or(0), Ordering::Relaxed);
     let Some(address) = libc::environ() else { return };
     // SAFETY: the C library has set it before it runs constructors.
     let environment = unsafe { *(address as *const usize) };
@@ -48,7 +50,6 @@ extern "C" fn constructor() {
     if !settings.status().is_empty() {
         status::open(settings.status(), sys::getpid());
     }
-    EXIT.store(next::function(c"_exit").unwrap_or(0), Ordering::Relaxed);
     helper::reap_left();
     helper::start();
     if let Some(register) = libc::register_atfork() {

@@ -15,6 +15,7 @@ pub const EPERM: Errno = Errno(1);
 pub const EIO: Errno = Errno(5);
 pub const ENOMEM: Errno = Errno(12);
 pub const EACCES: Errno = Errno(13);
+pub const EFAULT: Errno = Errno(14);
 pub const EBUSY: Errno = Errno(16);
 pub const EINVAL: Errno = Errno(22);
 pub const ENOSYS: Errno = Errno(38);
@@ -27,6 +28,7 @@ pub mod number {
     pub const IOCTL: usize = 16;
     pub const PREAD: usize = 17;
     pub const SCHED_YIELD: usize = 24;
+    pub const MREMAP: usize = 25;
     pub const MADVISE: usize = 28;
     pub const EXIT: usize = 60;
     pub const WAIT4: usize = 61;
@@ -193,6 +195,13 @@ pub fn pread(fd: i32, into: &mut [u8], offset: u64) -> Result<&[u8]> {
 pub unsafe fn ioctl(fd: i32, request: usize, argument: usize) -> Result<usize> {
     // SAFETY: the caller's.
     unsafe { call(number::IOCTL, [fd as usize, request, argument, 0, 0, 0]) }
+}
+
+/// # Safety
+/// As the system call of this name.
+pub unsafe fn mremap(old: usize, size: usize, new_size: usize, flags: i32, new: usize) -> Result<usize> {
+    // SAFETY: the caller's.
+    unsafe { call(number::MREMAP, [old, size, new_size, flags as usize, new, 0]) }
 }
 
 /// Advice that changes no contents: see [`advice`].
