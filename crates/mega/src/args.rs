@@ -3,10 +3,12 @@
 mod contiguity;
 mod mosaic;
 mod record;
+mod service;
 
 pub use contiguity::{CompactArgs, MadeBy, MapArgs, MapTarget};
 pub use mosaic::{MosaicAction, MosaicArgs};
 pub use record::{RecordArgs, ReplayArgs};
+pub use service::{ConfigAction, ConfigArgs};
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -58,6 +60,8 @@ pub enum Command {
     Compact(CompactArgs),
     /// Run a command with its memory on a chosen mix of page sizes
     Mosaic(MosaicArgs),
+    /// Check, show or describe the configuration of the daemon
+    Config(ConfigArgs),
     /// A command of mega-lab, or a program mega-NAME.
     #[command(external_subcommand)]
     Other(Vec<OsString>),

@@ -6,6 +6,7 @@ mod cmd;
 mod draw;
 mod manage;
 mod output;
+mod service;
 mod status;
 
 use std::ffi::{OsStr, OsString};
@@ -41,6 +42,7 @@ fn main() -> std::process::ExitCode {
         Command::Other(words) => {
             return hand_over::run_command(words.first().map_or(OsStr::new(""), OsString::as_os_str))
         }
+        Command::Config(args) => cmd::config::run(&args),
         Command::Compact(args) => cmd::compact::run(&args),
     };
     Failure::status(result, Failure::FAILED)

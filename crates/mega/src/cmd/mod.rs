@@ -1,6 +1,7 @@
 //! The subcommands, one file each.
 
 pub mod compact;
+pub mod config;
 pub mod doctor;
 pub mod manage;
 pub mod map;

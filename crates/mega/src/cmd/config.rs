@@ -1,0 +1,54 @@
+//! `mega config`: check, show and describe the daemon's configuration.
+
+use std::io::Write;
+
+use anyhow::Result;
+use mega_cli::exit::{tell, Failure};
+
+use crate::args::{ConfigAction, ConfigArgs};
+use crate::service::config::Config;
+use crate::service::describe::document;
+use crate::service::Source;
+
+/// Does it.
+pub fn run(args: &ConfigArgs) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    match &args.action {
+        ConfigAction::Check { file, source } => {
+            let source = file.clone().map_or_else(|| source.source(), Source::File);
+            let config = load(&source)?;
+            writeln!(
+                out,
+                "{} files, {} rules: no mistake",
+                config.files.len(),
+                config.rules.len()
+            )?;
+        }
+        ConfigAction::Show { source, json } => {
+            let config = load(&source.source())?;
+            match json {
+                true => writeln!(out, "{}", config.to_json())?,
+                false => writeln!(out, "{}", config.to_text())?,
+            }
+        }
+        ConfigAction::Describe => write!(out, "{}", document())?,
+    }
+    Ok(())
+}
+
+/// The configuration; its warnings and mistakes go to standard error.
+pub fn load(source: &Source) -> Result<Config> {
+    match Config::load(source) {
+        Ok(config) => {
+            config
+                .warnings
+                .iter()
+                .for_each(|warning| tell(&format!("mega: warning: {warning}")));
+            Ok(config)
+        }
+        Err(problems) => {
+            problems.iter().for_each(|problem| tell(&format!("mega: {problem}")));
+            Err(Failure::said())
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! MEGA as a service: its configuration, its rules, and the daemon that carries them out.
+
+pub mod config;
+pub mod describe;
+mod files;
+mod glob;
+mod place;
+mod read;
+
+pub use files::Source;
