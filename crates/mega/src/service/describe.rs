@@ -316,7 +316,8 @@ that file alone.
 **Checking.** `mega config check` names each mistake with file, line and column, and the nearest
 known key; a rule that can never match, because an earlier one matches all that it does, is a
 warning. `mega config show` prints what is in force and where each value comes from (`--json` for
-programs).";
+programs).
+";
 
 #[cfg(test)]
 mod tests {
