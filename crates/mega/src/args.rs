@@ -8,7 +8,7 @@ mod service;
 pub use contiguity::{CompactArgs, MadeBy, MapArgs, MapTarget};
 pub use mosaic::{MosaicAction, MosaicArgs};
 pub use record::{RecordArgs, ReplayArgs};
-pub use service::{ConfigAction, ConfigArgs};
+pub use service::{ConfigAction, ConfigArgs, DaemonArgs, StatusArgs};
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -60,6 +60,10 @@ pub enum Command {
     Compact(CompactArgs),
     /// Run a command with its memory on a chosen mix of page sizes
     Mosaic(MosaicArgs),
+    /// Manage the machine's processes by rules
+    Daemon(DaemonArgs),
+    /// What the daemon does: rules, processes, the last reload
+    Status(StatusArgs),
     /// Check, show or describe the configuration of the daemon
     Config(ConfigArgs),
     /// A command of mega-lab, or a program mega-NAME.

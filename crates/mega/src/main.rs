@@ -42,6 +42,8 @@ fn main() -> std::process::ExitCode {
         Command::Other(words) => {
             return hand_over::run_command(words.first().map_or(OsStr::new(""), OsString::as_os_str))
         }
+        Command::Daemon(args) => cmd::daemon::run(&args),
+        Command::Status(args) => cmd::status::run(&args),
         Command::Config(args) => cmd::config::run(&args),
         Command::Compact(args) => cmd::compact::run(&args),
     };

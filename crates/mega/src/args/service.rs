@@ -58,3 +58,22 @@ pub enum ConfigAction {
     /// Print what each key means: docs/configuration.md
     Describe,
 }
+
+/// `mega daemon`
+#[derive(Debug, Args)]
+#[command(
+    after_help = "SIGHUP reads the configuration again; a wrong one is refused and the old one stays in force.\n\
+SIGTERM ends it: processes go on, unmanaged."
+)]
+pub struct DaemonArgs {
+    #[command(flatten)]
+    pub source: SourceArgs,
+}
+
+/// `mega status`
+#[derive(Debug, Args)]
+pub struct StatusArgs {
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+}

@@ -2,6 +2,7 @@
 
 pub mod compact;
 pub mod config;
+pub mod daemon;
 pub mod doctor;
 pub mod manage;
 pub mod map;
@@ -12,3 +13,4 @@ pub mod record;
 pub mod replay;
 pub mod run;
 pub mod show;
+pub mod status;

@@ -39,7 +39,6 @@ pub struct Loop {
     pub stall: u32,
 }
 
-#[allow(dead_code)] // Read by the daemon.
 impl Config {
     /// Reads and checks.
     ///
@@ -113,6 +112,16 @@ impl Config {
 
     fn daemon(&self, name: &str) -> Option<Value> {
         effective(&self.daemon, Section::Daemon, name)
+    }
+
+    /// No rule.
+    pub fn none() -> Self {
+        Self {
+            files: Vec::new(),
+            daemon: Values::new(),
+            rules: Vec::new(),
+            warnings: Vec::new(),
+        }
     }
 
     /// `interval`
@@ -195,7 +204,6 @@ impl Config {
     }
 }
 
-#[allow(dead_code)]
 impl Rule {
     /// What messages call it.
     pub fn name(&self) -> String {

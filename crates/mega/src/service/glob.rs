@@ -19,7 +19,6 @@ pub struct Glob {
     is_path: bool,
 }
 
-#[allow(dead_code)]
 impl Glob {
     /// Longer ones are refused.
     pub const MAX_BYTES: usize = 512;

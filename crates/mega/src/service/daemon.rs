@@ -1,0 +1,300 @@
+//! The daemon: keeps the loops of the configuration in force, reads it again when asked, answers `mega status`, puts everything back.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{anyhow, bail, Context, Result};
+use mega_cli::exit::tell;
+use mega_cli::signals::{off_signal, stop_on, stopped};
+use mega_linux::knobs::{Claims, STATE_FOLDER};
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use rustix::fs::{flock, FlockOperation};
+use rustix::io::Errno;
+use rustix::pipe::{pipe_with, PipeFlags};
+use serde_json::{json, Value as Json};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use super::config::Config;
+use super::loops::Loops;
+use super::notify::Notify;
+use super::Source;
+
+/// Beside the claims.
+const LOCK: &str = "daemon.lock";
+const SOCKET: &str = "daemon.sock";
+/// The longest time until the end of a loop is noticed.
+const TICK: Duration = Duration::from_secs(1);
+/// The longest time that somebody who asks may hold us up.
+const ANSWER_WITHIN: Duration = Duration::from_secs(1);
+/// The longest answer that is read.
+const ANSWER_BYTES: u64 = 64 << 20;
+
+/// Runs until a signal ends it.
+///
+/// # Errors
+/// The configuration is wrong, another daemon runs, or processes cannot be managed here.
+pub fn run(source: &Source) -> Result<()> {
+    // Before anything of ours shows.
+    let signals = Signals::catch()?;
+    let config = read(source).map_err(|_| mega_cli::exit::Failure::said())?;
+    let folder = Path::new(STATE_FOLDER);
+    // Makes the folder, with its rights.
+    let claims = Claims::open(folder).context("cannot open the list of managed processes")?;
+    let lock = lock(folder)?;
+    let socket = listen(&folder.join(SOCKET)).context("cannot listen for `mega status`")?;
+    let notify = Arc::new(Notify::from_environment());
+    let loops = Loops::start(&config, &notify)?;
+    let mut daemon = Daemon {
+        config,
+        loops,
+        notify,
+        claims,
+        began: Instant::now(),
+        reloads: 0,
+        refused: Vec::new(),
+    };
+    daemon.say_ready();
+    let ended = daemon.serve(source, &signals, &socket);
+    daemon.notify.tell("STOPPING=1");
+    let _ = fs::remove_file(folder.join(SOCKET));
+    let stopped = daemon.loops.stop();
+    drop(lock);
+    ended.and(stopped)
+}
+
+/// What the running daemon says; the text of its answer.
+///
+/// # Errors
+/// None runs, or it is not ours to ask.
+pub fn ask() -> Result<String> {
+    let path = Path::new(STATE_FOLDER).join(SOCKET);
+    let stream = UnixStream::connect(&path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+            anyhow!("no daemon runs (nobody listens on {})", path.display())
+        }
+        io::ErrorKind::PermissionDenied => anyhow!("only root may ask the daemon ({})", path.display()),
+        _ => anyhow!("cannot ask the daemon on {}: {error}", path.display()),
+    })?;
+    stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+    let mut text = String::new();
+    stream
+        .take(ANSWER_BYTES)
+        .read_to_string(&mut text)
+        .context("cannot read the daemon's answer")?;
+    Ok(text)
+}
+
+struct Signals {
+    stop: OwnedFd,
+    reload: OwnedFd,
+}
+
+impl Signals {
+    fn catch() -> Result<Self> {
+        let pipe = || pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).context("cannot make a pipe");
+        let ((stop, ended), (reload, hung_up)) = (pipe()?, pipe()?);
+        for signal in [SIGTERM, SIGINT, off_signal().as_raw()] {
+            stop_on(signal, &ended)?;
+        }
+        stop_on(SIGHUP, &hung_up)?;
+        Ok(Self { stop, reload })
+    }
+}
+
+fn read(source: &Source) -> Result<Config, Vec<String>> {
+    let said = |problems: &[super::place::Problem], kind: &str| {
+        let lines: Vec<String> = problems.iter().map(|problem| format!("{kind}{problem}")).collect();
+        lines.iter().for_each(|line| tell(&format!("mega: {line}")));
+        lines
+    };
+    match Config::load(source) {
+        Ok(config) => {
+            said(&config.warnings, "warning: ");
+            Ok(config)
+        }
+        Err(problems) => Err(said(&problems, "")),
+    }
+}
+
+/// Held until we end, by whatever means.
+fn lock(folder: &Path) -> Result<File> {
+    let path = folder.join(LOCK);
+    let open = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .read(true)
+        .write(true)
+        .mode(0o600)
+        .open(&path);
+    let mut file = open.with_context(|| format!("cannot open {}", path.display()))?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {
+            file.set_len(0)?;
+            writeln!(file, "{}", std::process::id())?;
+            Ok(file)
+        }
+        Err(Errno::WOULDBLOCK) => {
+            let mut other = String::new();
+            file.read_to_string(&mut other)?;
+            bail!("a daemon runs already: process {}", other.trim());
+        }
+        Err(error) => Err(error).with_context(|| format!("cannot lock {}", path.display())),
+    }
+}
+
+/// Only root may connect: that needs the right to write. What a killed daemon left is replaced; we hold the lock.
+fn listen(path: &Path) -> io::Result<UnixListener> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let listener = UnixListener::bind(path)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+struct Daemon {
+    config: Config,
+    loops: Loops,
+    notify: Arc<Notify>,
+    claims: Claims,
+    began: Instant,
+    reloads: u64,
+    /// Why the last reload was refused.
+    refused: Vec<String>,
+}
+
+impl Daemon {
+    fn say_ready(&self) {
+        let (rules, loops) = (self.config.rules.len(), self.loops.each().count());
+        let text = format!("{rules} rules in {} files, {loops} loops", self.config.files.len());
+        tell(&format!("mega: in force: {text}"));
+        self.notify.tell(&format!("READY=1\nSTATUS={text}"));
+    }
+
+    fn serve(&mut self, source: &Source, signals: &Signals, socket: &UnixListener) -> Result<()> {
+        loop {
+            let mut fds = [
+                PollFd::from_borrowed_fd(signals.stop.as_fd(), PollFlags::IN),
+                PollFd::from_borrowed_fd(signals.reload.as_fd(), PollFlags::IN),
+                PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN),
+            ];
+            match poll(&mut fds, Some(&Timespec::try_from(TICK).unwrap_or_default())) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error).context("cannot wait"),
+            }
+            let [_, reload, asked] = fds.map(|fd| !fd.revents().is_empty());
+            if stopped(&signals.stop, Duration::ZERO) {
+                return Ok(());
+            }
+            if reload {
+                // Several requests at once are one.
+                while rustix::io::read(&signals.reload, &mut [0u8; 64][..]).is_ok_and(|read| read > 0) {}
+                self.reload(source)?;
+            }
+            if asked {
+                if let Ok((stream, _)) = socket.accept() {
+                    self.answer(stream);
+                }
+            }
+            if self.loops.any_ended() {
+                bail!("a loop has ended by itself");
+            }
+            // Without a loop there is no scan that could.
+            if self.loops.each().next().is_none() {
+                self.notify.ping();
+            }
+        }
+    }
+
+    /// A configuration that is wrong, or that cannot be carried out, is refused; the old one stays in force.
+    fn reload(&mut self, source: &Source) -> Result<()> {
+        self.notify.reloading();
+        match read(source) {
+            Ok(config) => self.replace(config)?,
+            Err(lines) => {
+                tell("mega: the new configuration is refused; the old one stays in force");
+                self.refused = lines;
+            }
+        }
+        self.say_ready();
+        Ok(())
+    }
+
+    fn replace(&mut self, config: Config) -> Result<()> {
+        // The old loops hold the claims that the new ones need.
+        let none = Loops::none()?;
+        std::mem::replace(&mut self.loops, none).stop()?;
+        match Loops::start(&config, &self.notify) {
+            Ok(loops) => {
+                (self.loops, self.config) = (loops, config);
+                (self.reloads, self.refused) = (self.reloads + 1, Vec::new());
+            }
+            Err(error) => {
+                let line = format!("{error:#}");
+                tell(&format!("mega: {line}; the old configuration stays in force"));
+                self.refused = vec![line];
+                self.loops = Loops::start(&self.config, &self.notify)
+                    .context("the old configuration cannot be carried out again")?;
+            }
+        }
+        Ok(())
+    }
+
+    fn answer(&self, mut stream: UnixStream) {
+        // Who does not read gets nothing.
+        let _ = stream.set_nonblocking(false);
+        let _ = stream.set_write_timeout(Some(ANSWER_WITHIN));
+        let _ = writeln!(stream, "{}", self.status());
+    }
+
+    fn status(&self) -> Json {
+        let own = std::process::id();
+        let claims = self.claims.list().unwrap_or_default();
+        let manager = |pid: u32| {
+            claims
+                .iter()
+                .find(|(process, _)| *process == pid)
+                .map(|(_, manager)| *manager)
+        };
+        let matched = self.loops.matching.look();
+        let rules: Vec<Json> = self
+            .loops
+            .matching
+            .rules()
+            .iter()
+            .enumerate()
+            .map(|(number, rule)| {
+                let scans = self.loops.each().find(|(_, rules, _)| rules.contains(&number)).map(|(.., scans)| scans);
+                let of_rule = matched.iter().flatten().filter(|(_, at)| at.rule == number);
+                let processes: Vec<Json> = of_rule
+                    .map(|(&pid, at)| {
+                        let state = match manager(pid) {
+                            Some(manager) if manager == own => "managed".to_owned(),
+                            Some(manager) => format!("managed by process {manager}"),
+                            None if scans.is_none() => "left alone".to_owned(),
+                            None if at.is_small => "below min-resident".to_owned(),
+                            None => "not managed".to_owned(),
+                        };
+                        json!({"pid": pid, "comm": at.comm, "resident_bytes": at.resident, "state": state})
+                    })
+                    .collect();
+                json!({
+                    "name": rule.name(), "from": rule.place.to_string(), "policy": rule.policy(), "scans": scans, "processes": processes,
+                })
+            })
+            .collect();
+        json!({
+            "schema": 1, "kind": "status", "daemon": own, "up_seconds": self.began.elapsed().as_secs(),
+            "files": self.config.files, "dry_run": self.config.dry_run(), "reloads": self.reloads,
+            "last_reload_refused": self.refused, "error": matched.as_ref().err(), "rules": rules,
+        })
+    }
+}

@@ -1,0 +1,181 @@
+//! Which rule each process of the machine is under: the first that matches it.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use mega_linux::proc::{cgroup, stat, status, task, ProcRoot};
+use mega_linux::sys::User;
+
+use super::glob::Glob;
+use super::read::Rule;
+
+/// What the rules ask about a process.
+#[derive(Debug, Default, Clone)]
+pub struct Facts {
+    /// Its name.
+    pub comm: String,
+    /// Its executable's path.
+    pub exe: String,
+    /// Its control group: v2, or systemd's own.
+    pub cgroup: String,
+    /// Its real user's number, and name if there is one.
+    pub user: [String; 2],
+}
+
+impl Facts {
+    fn fits(&self, key: &str, glob: &Glob) -> bool {
+        match key {
+            "comm" => glob.matches(&self.comm),
+            "exe" => glob.matches(&self.exe),
+            "cgroup" => glob.matches(&self.cgroup),
+            "user" => self.user.iter().any(|name| glob.matches(name)),
+            "unit" => self
+                .cgroup
+                .split('/')
+                .filter(|part| part.contains('.'))
+                .any(|part| glob.matches(part)),
+            _ => false,
+        }
+    }
+}
+
+/// The first rule that matches.
+pub fn first(rules: &[Rule], facts: &Facts) -> Option<usize> {
+    rules
+        .iter()
+        .position(|rule| rule.patterns.iter().all(|(key, glob)| facts.fits(key, glob)))
+}
+
+/// A process under a rule.
+#[derive(Debug, Clone)]
+pub struct Matched {
+    /// The rule's number.
+    pub rule: usize,
+    /// Its name.
+    pub comm: String,
+    /// Its resident memory.
+    pub resident: u64,
+    /// It is too small for the rule.
+    pub is_small: bool,
+}
+
+/// All processes with their rules, looked for at most so often, for all loops.
+pub struct Matching {
+    root: ProcRoot,
+    rules: Vec<Rule>,
+    age: Duration,
+    seen: Mutex<Option<(Instant, BTreeMap<u32, Matched>)>>,
+}
+
+impl Matching {
+    /// By these rules; a look is good for this time.
+    pub fn new(rules: Vec<Rule>, age: Duration) -> Self {
+        Self {
+            root: ProcRoot::default(),
+            rules,
+            age,
+            seen: Mutex::new(None),
+        }
+    }
+
+    /// The rules.
+    pub fn rules(&self) -> &[Rule] {
+        &self.rules
+    }
+
+    /// The processes that a rule matches.
+    ///
+    /// # Errors
+    /// /proc cannot be listed.
+    pub fn look(&self) -> Result<BTreeMap<u32, Matched>, String> {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, found)) = seen.as_ref().filter(|(when, _)| when.elapsed() < self.age) {
+            return Ok(found.clone());
+        }
+        let mut found = BTreeMap::new();
+        let mut users = BTreeMap::new();
+        for pid in task::processes(&self.root).map_err(|error| error.to_string())? {
+            // One that ends meanwhile, or that we may not see, is none of ours.
+            found.extend(self.process(pid, &mut users).map(|matched| (pid, matched)));
+        }
+        *seen = Some((Instant::now(), found.clone()));
+        Ok(found)
+    }
+
+    fn process(&self, pid: u32, users: &mut BTreeMap<u32, [String; 2]>) -> Option<Matched> {
+        let stat = stat::read(&self.root, pid).ok()?;
+        if pid == std::process::id() || stat.is_kernel_thread() || stat.is_over() {
+            return None;
+        }
+        let uid = status::read(&self.root, pid)
+            .ok()?
+            .uid
+            .map_or(u32::MAX, |(real, _)| real);
+        let number = uid.to_string();
+        let user = users.entry(uid).or_insert_with(|| {
+            let name = User::find(&number).map_or_else(|| number.clone(), |user| user.name);
+            [number, name]
+        });
+        let exe = std::fs::read_link(self.root.of_process(pid, "exe")).ok();
+        let facts = Facts {
+            exe: exe
+                .map(|path| path.to_string_lossy().trim_end_matches(" (deleted)").to_owned())
+                .unwrap_or_default(),
+            cgroup: self.cgroup(pid),
+            user: user.clone(),
+            comm: stat.comm,
+        };
+        let rule = first(&self.rules, &facts)?;
+        Some(Matched {
+            rule,
+            comm: facts.comm,
+            resident: stat.rss_bytes,
+            is_small: stat.rss_bytes < self.rules.get(rule)?.min_resident().0,
+        })
+    }
+
+    fn cgroup(&self, pid: u32) -> String {
+        let all = cgroup::read(&self.root, pid).unwrap_or_default();
+        // In a hybrid set-up systemd's own hierarchy has the units; the unified one may be empty.
+        let rank = |controllers: &str| match controllers {
+            "name=systemd" => 0,
+            "" => 1,
+            _ => 2,
+        };
+        let best = all
+            .into_iter()
+            .filter(|one| one.path != "/")
+            .min_by_key(|one| rank(&one.controllers));
+        best.map_or_else(|| "/".to_owned(), |one| one.path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::service::read::read;
+    use std::path::Path;
+
+    #[test]
+    fn the_first_rule_all_of_whose_patterns_fit_decides() {
+        let text = "[[rule]]\nmatch = { unit = \"redis\", user = \"nobody\" }\n[[rule]]\nmatch = { cgroup = \"/system.slice/**\" }\n\
+                    [[rule]]\nmatch = { exe = \"/usr/bin/*\" }\n[[rule]]\nmatch = { user = \"100?\" }\n";
+        let (contents, wrong) = read(Path::new("f"), text);
+        assert!(wrong.is_empty(), "{wrong:?}");
+        let at = |cgroup: &str, exe: &str, uid: &str, name: &str| {
+            let facts = Facts {
+                comm: "x".to_owned(),
+                exe: exe.to_owned(),
+                cgroup: cgroup.to_owned(),
+                user: [uid.to_owned(), name.to_owned()],
+            };
+            first(&contents.rules, &facts)
+        };
+        assert_eq!(at("/system.slice/redis.service/worker", "/x", "99", "nobody"), Some(0));
+        assert_eq!(at("/system.slice/redis.service", "/x", "0", "root"), Some(1));
+        assert_eq!(at("/user.slice", "/usr/bin/x", "0", "root"), Some(2));
+        assert_eq!(at("/user.slice", "/usr/bin/y/x", "1001", "me"), Some(3));
+        assert_eq!(at("/user.slice", "/usr/bin/y/x", "0", "root"), None);
+    }
+}
