@@ -326,6 +326,19 @@ fn the_daemon_does_what_its_rules_say_until_it_is_stopped_or_killed() {
     assert!(daemon.ended().success());
     assert_eq!((claimed_by(alpha.pid()), claimed_by(other.pid())), (None, None));
     assert!(!Path::new("/run/mega/daemon.sock").exists());
+
+    // One without rules manages nothing, is alive all the same, and `mega off` finds it.
+    place.write("");
+    let mut daemon = place.daemon();
+    place.heard("READY=1");
+    place.heard("WATCHDOG=1");
+    let off = mega(&["off"]);
+    assert!(
+        off.status.success() && String::from_utf8_lossy(&off.stdout).contains(&daemon.pid().to_string()),
+        "{off:?}"
+    );
+    assert!(daemon.ended().success());
+
     for mut running in [alpha, other, small] {
         assert!(
             running.0.try_wait().unwrap().is_none(),

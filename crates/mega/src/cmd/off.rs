@@ -44,6 +44,8 @@ fn end_managers() -> Result<Vec<String>> {
     let holding = || -> Result<BTreeSet<u32>> {
         let mut managers: BTreeSet<u32> = claims.list()?.into_iter().map(|(_, manager)| manager).collect();
         managers.extend(open_knobs()?.held()?.into_iter().map(|(.., manager)| manager));
+        // A daemon may have neither.
+        managers.extend(crate::service::daemon::running()?);
         managers.remove(&std::process::id());
         Ok(managers)
     };

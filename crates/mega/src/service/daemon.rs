@@ -68,6 +68,28 @@ pub fn run(source: &Source) -> Result<()> {
     ended.and(stopped)
 }
 
+/// The process of the daemon that runs, if any.
+///
+/// # Errors
+/// It cannot be known.
+pub fn running() -> Result<Option<u32>> {
+    let path = Path::new(STATE_FOLDER).join(LOCK);
+    let mut file = match File::open(&path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error).with_context(|| format!("cannot open {}", path.display())),
+    };
+    match flock(&file, FlockOperation::NonBlockingLockShared) {
+        Ok(()) => Ok(None),
+        Err(Errno::WOULDBLOCK) => {
+            let mut text = String::new();
+            file.read_to_string(&mut text)?;
+            Ok(text.trim().parse().ok())
+        }
+        Err(error) => Err(error).with_context(|| format!("cannot ask who locks {}", path.display())),
+    }
+}
+
 /// What the running daemon says; the text of its answer.
 ///
 /// # Errors
