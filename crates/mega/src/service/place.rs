@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// A place in a file; lines and columns count from 1, columns in characters.
+/// A place in a file; lines and columns count from 1, columns in characters. Line 0 is the file as a whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     /// The file.
@@ -34,15 +34,18 @@ impl Place {
     pub fn whole(file: &Path) -> Self {
         Self {
             file: file.to_owned(),
-            line: 1,
-            column: 1,
+            line: 0,
+            column: 0,
         }
     }
 }
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}:{}", self.file.display(), self.line, self.column)
+        match self.line {
+            0 => write!(f, "{}", self.file.display()),
+            line => write!(f, "{}:{line}:{}", self.file.display(), self.column),
+        }
     }
 }
 

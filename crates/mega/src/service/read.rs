@@ -62,6 +62,9 @@ pub fn read(path: &Path, text: &str) -> (Contents, Vec<Problem>) {
         }
         Ok(table) => reader.file(table.get_ref(), &mut contents),
     }
+    reader
+        .problems
+        .sort_by_key(|problem| (problem.place.line, problem.place.column));
     (contents, reader.problems)
 }
 
@@ -338,7 +341,11 @@ mod tests {
     #[test]
     fn all_mistakes_of_a_file_are_named_at_once() {
         let text = "[daemon]\na = 1\nb = 2\n[[rule]]\nmatch = { comm = 5 }\npolicy = 3\n";
-        assert_eq!(problems(text).len(), 4, "{:?}", problems(text));
+        let places: Vec<String> = problems(text)
+            .iter()
+            .map(|problem| problem.chars().take(6).collect())
+            .collect();
+        assert_eq!(places, ["f:2:1:", "f:3:1:", "f:5:18", "f:6:10"]);
     }
 
     #[test]
