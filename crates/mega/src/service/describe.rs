@@ -210,7 +210,7 @@ macro_rules! keys {
 /// All keys.
 pub const KEYS: &[Key] = keys! {
     Daemon "interval" Time "5s" "10ms to 60s" "Time between two scans."
-    Daemon "cpu-budget" Budget "10%" "above 0%" "The most of one processor for scanning and acting, divided equally among the loops (rules with the same policy, set and stall-budget share one)."
+    Daemon "cpu-budget" Budget "10%" "above 0%" "The most of one processor for scanning and acting, by all loops together."
     Daemon "free-memory" Share "5%" "0% to 100%" "No promotion while less than this share of memory is available."
     Daemon "free-blocks" Count "32" "from 0" "No promotion while fewer 2 MB blocks than this are free."
     Daemon "pressure" Share "10%" "0% to 100%" "Neither promotion nor clearing of accessed bits while memory pressure (PSI some, last 10 s) exceeds this."

@@ -86,7 +86,7 @@ impl Loops {
                 matching: Arc::clone(&loops.matching),
                 beat: Arc::clone(&loops.beat),
             };
-            let (options, ready) = (options(config, needs, loops.needs.len()), ready.clone());
+            let (options, ready) = (options(config, needs), ready.clone());
             let stop = read.try_clone().context("cannot watch for the end")?;
             let thread = std::thread::Builder::new().name(format!("mega-{}", needs.policy));
             let thread = thread
@@ -156,14 +156,14 @@ fn manage(options: ManageOptions, roster: Ruled, stop: OwnedFd, ready: &Sender<R
     }
 }
 
-fn options(config: &Config, needs: &Loop, loops: usize) -> ManageOptions {
-    let loops = u32::try_from(loops).unwrap_or(u32::MAX).max(1);
+fn options(config: &Config, needs: &Loop) -> ManageOptions {
     ManageOptions {
         policy: needs.policy.clone(),
         set: needs.set.clone(),
         interval: config.interval(),
         stall_budget: Share::millionths(needs.stall),
-        cpu_budget: Share::millionths((config.share("cpu-budget").as_millionths() / loops).max(1)),
+        // Each counts the time of the whole process, and so keeps all together below it.
+        cpu_budget: config.share("cpu-budget"),
         free_memory: config.share("free-memory"),
         free_blocks: config.free_blocks(),
         pressure: config.share("pressure"),
