@@ -4,19 +4,26 @@
 mod commands;
 
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::thread;
+use std::time::Duration;
 
 use commands::{built, LAB, MEGA};
 
 fn run(program: impl AsRef<Path>, args: &[&str], path: &str) -> (Output, String) {
-    let output = Command::new(program.as_ref())
-        .args(args)
-        .env("PATH", path)
-        .output()
-        .unwrap();
+    let mut command = Command::new(program.as_ref());
+    command.args(args).env("PATH", path);
+    // A file just written is busy (ETXTBSY) as long as a child that another test forked meanwhile holds it for writing.
+    let output = loop {
+        match command.output() {
+            Err(error) if error.kind() == ErrorKind::ExecutableFileBusy => thread::sleep(Duration::from_millis(5)),
+            ended => break ended.unwrap(),
+        }
+    };
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     (output, errors)
 }
