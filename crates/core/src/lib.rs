@@ -12,7 +12,7 @@
 //! | [`fault`] | what backs a region at its first fault, what becomes of a reservation: one file per system |
 //! | [`compaction`] | physical memory block by block, how many free blocks are wanted, which blocks to evacuate for them |
 //! | [`budget`] | limits on stall, processor time and memory |
-//! | [`backoff`] | regions that are left alone for a while after a failure |
+//! | [`backoff`] | regions that back off after a failure |
 //! | [`ageing`] | whose accessed bits are cleared, and which of them tell about exactly one interval |
 //! | [`journal`] | one line per event |
 //! | [`host`] | what the loop asks of a machine, live, simulated or recorded |

@@ -28,7 +28,7 @@ impl From<MosaicFallback> for Fallback {
 /// What happens to hugetlb pages at a fork.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum MosaicFork {
-    /// Copied, unless that is much and three times as many are free.
+    /// Copied; shared instead where that is many pages and three times as many are free.
     Auto,
     /// The child has a copy on base pages.
     Copy,

@@ -385,9 +385,9 @@ fn free(root: &ProcRoot) -> u64 {
 
 fn describe(ended: Ended) -> &'static str {
     match ended {
-        Ended::Amount => "as many are free as asked for",
-        Ended::Time => "its time was over",
-        Ended::Through => "all memory was gone through",
+        Ended::Amount => "target reached",
+        Ended::Time => "time limit reached",
+        Ended::Through => "all memory scanned",
         Ended::Stopped => "stopped",
         Ended::Refused => "refused",
     }
