@@ -13,6 +13,7 @@
 //! | [`knobs`] | the machine's settings: THP's, and changing any with undo |
 //! | [`capabilities`] | what this machine offers |
 //! | [`module`] | mega.ko, where it is loaded |
+//! | [`reservation`] | reservations at faults, where the kernel has them |
 //! | [`proc`] | readers of /proc, one file each |
 //! | [`sys`] | system calls |
 
@@ -30,6 +31,7 @@ pub mod knobs;
 pub mod module;
 pub mod proc;
 pub mod process;
+pub mod reservation;
 pub mod scan;
 pub mod sys;
 pub mod vma;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use mega_linux::proc::ProcRoot;
 use mega_linux::process::{family::Family, Process};
+use mega_linux::reservation;
 use mega_linux::sys::{self, User};
 use rustix::fd::AsFd;
 use rustix::process::{Signal, WaitOptions, WaitStatus};
@@ -59,6 +60,8 @@ pub struct Circumstances {
     pub user: Option<User>,
     /// With this soft limit of open files.
     pub open_files: Option<u64>,
+    /// Asking for reservations with this threshold (`crate::reserve`).
+    pub reserve: Option<u32>,
 }
 
 /// Starts the command. What it leaves behind when it ends (daemons) becomes our child, so that it is found and reaped.
@@ -83,6 +86,9 @@ pub fn start(command: &[OsString], watched: Watched, within: Circumstances) -> R
     to_start.args(args);
     if within.user.is_some() || within.open_files.is_some() {
         sys::before_exec(&mut to_start, within.user, within.open_files);
+    }
+    if let Some(threshold) = within.reserve {
+        reservation::ask_before_exec(&mut to_start, threshold);
     }
     let child = to_start.spawn().map_err(|error| {
         let status = if error.kind() == std::io::ErrorKind::NotFound {

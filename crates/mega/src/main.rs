@@ -6,6 +6,7 @@ mod cmd;
 mod draw;
 mod manage;
 mod output;
+mod reserve;
 mod service;
 mod status;
 

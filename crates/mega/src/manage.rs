@@ -45,7 +45,7 @@ pub fn policy_from(name: &str, sets: &[String]) -> Result<Box<dyn Policy>> {
     let names = || POLICIES.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
     let mut policy = by_name(name).ok_or_else(|| {
         let why = match mega_core::fault::by_name(name) {
-            Some(_) => format!("policy '{name}' decides at page faults, where an unmodified kernel has no hook; it runs in the simulator only (`mega sim`)"),
+            Some(_) => format!("policy '{name}' {}", crate::reserve::NEEDS),
             None => format!("no policy '{name}'"),
         };
         Failure::usage(format!("{why} (there are: {})", names()))

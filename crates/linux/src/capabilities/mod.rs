@@ -15,6 +15,7 @@ use crate::bpf;
 use crate::knobs::thp::{self, Mode, Thp};
 use crate::module::{uapi, Module};
 use crate::proc::{cpuinfo, pressure, read_bounded, smaps, stat, task, ProcRoot, SMALL_BYTES};
+use crate::reservation;
 use crate::sys::{self, Madvise, PageRun, Scratch, ThpDisable};
 
 /// How much of something there is.
@@ -98,6 +99,7 @@ pub fn examine(root: &ProcRoot) -> Machine {
         damon(root),
         psi(root),
         module(),
+        reservations(root),
     ]);
     let thp = match thp {
         Ok(Some(thp)) => {
@@ -127,6 +129,24 @@ pub fn examine(root: &ProcRoot) -> Machine {
 fn read_word(path: &Path) -> Option<String> {
     let text = read_bounded(path, SMALL_BYTES).ok()?;
     Some(String::from_utf8_lossy(&text).trim().to_owned())
+}
+
+/// Reservations at faults, of a kernel with kernel/reservation.
+fn reservations(root: &ProcRoot) -> Finding {
+    const LOST: &str = "policies that decide at faults run in the simulator only (`mega sim`)";
+    match reservation::read(root) {
+        Ok(Some(found)) if found.is_allowed => Finding::ok(
+            "reservations",
+            format!("for programs that ask; huge from {} populated pages", found.threshold),
+        ),
+        Ok(Some(_)) => Finding::missing("reservations", "transparent_hugepage/reserve/enabled is never", LOST),
+        Ok(None) => Finding::missing(
+            "reservations",
+            "not in this kernel (kernel/reservation has the patches)",
+            LOST,
+        ),
+        Err(error) => Finding::partial("reservations", error.to_string(), LOST),
+    }
 }
 
 /// Major and minor number of a release such as "6.12.43+deb13-amd64".

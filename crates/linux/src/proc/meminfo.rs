@@ -20,6 +20,8 @@ kb_fields! {
         "AnonPages" => anon_bytes,
         /// Mapped by huge pages, anonymous.
         "AnonHugePages" => anon_huge_bytes,
+        /// Reserved for huge pages and not populated (only with kernel/reservation).
+        "AnonReserved" => anon_reserved_bytes,
         /// Shared memory in huge pages.
         "ShmemHugePages" => shmem_huge_bytes,
         /// File memory in huge pages.

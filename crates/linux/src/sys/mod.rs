@@ -442,6 +442,20 @@ pub fn before_exec(command: &mut Command, user: Option<User>, open_files: Option
     }
 }
 
+/// Has the command ask for reservations of huge pages (PR_SET_THP_RESERVE of `kernel/reservation`) before it runs.
+pub fn reserve_before_exec(command: &mut Command, threshold: u32) {
+    const PR_SET_THP_RESERVE: libc::c_int = 0x5448_5052;
+    // SAFETY: between fork and exec the closure makes one system call, which takes no pointer.
+    unsafe {
+        command.pre_exec(
+            move || match libc::prctl(PR_SET_THP_RESERVE, libc::c_ulong::from(threshold), 0, 0, 0) {
+                0 => Ok(()),
+                _ => Err(io::Error::last_os_error()),
+            },
+        );
+    }
+}
+
 /// Processor time of the calling thread.
 pub fn thread_cpu_time() -> Duration {
     duration(clock_gettime(ClockId::ThreadCPUTime))

@@ -102,7 +102,7 @@ fn capabilities(findings: &[Finding]) -> Vec<Capability> {
         Err(error) if error.is_absent() => "needs mega.ko, which is not loaded".to_string(),
         Err(error) => error.to_string(),
     };
-    let no_faults = "needs a fault-time hook in the kernel; see `mega sim`";
+    let no_faults = "needs a kernel with kernel/reservation; see `mega sim`";
     vec![
         Capability {
             what: "see mapped, huge and zero pages",
@@ -150,8 +150,11 @@ fn capabilities(findings: &[Finding]) -> Vec<Capability> {
         },
         Capability {
             what: "decide at fault time (reservations)",
-            works: false,
-            why: no_faults.into(),
+            works: works("reservations"),
+            why: match works("reservations") {
+                true => "mega run --policy lrbhps -- CMD".into(),
+                false => no_faults.into(),
+            },
         },
     ]
 }

@@ -8,6 +8,7 @@ use mega_linux::sys::User;
 use crate::args::RunArgs;
 use crate::children::{self, Circumstances};
 use crate::manage::{prepare, FamilyRoster};
+use crate::reserve;
 use mega_cli::exit::{say, Failure};
 
 /// Exits with the command's status, or 125 to 127 when it did not come to that.
@@ -17,6 +18,11 @@ pub fn run(args: RunArgs) -> ExitCode {
         Ok(signals) => signals,
         Err(error) => return Failure::status(Err(error), Failure::RUN_FAILED),
     };
+    match reserve::threshold(&args.options).and_then(|found| Ok((found, user(args.user.as_deref())?))) {
+        Ok((Some(pages), user)) => return reserve::run(&args.command, &args.options, user, pages, signals),
+        Ok((None, _)) => {}
+        Err(error) => return Failure::status(Err(error), Failure::RUN_FAILED),
+    }
     let prepared = user(args.user.as_deref()).and_then(|user| Ok((user, prepare(args.options)?)));
     let (user, mut ready) = match prepared {
         Ok(prepared) => prepared,
@@ -32,6 +38,7 @@ pub fn run(args: RunArgs) -> ExitCode {
     let within = Circumstances {
         user,
         open_files: Some(ready.open_files),
+        reserve: None,
     };
     let running = match children::start(&args.command, signals, within) {
         Ok(running) => running,

@@ -1,6 +1,7 @@
 //! What the command is started with: the limit of open files that mega had, another user.
 
 use std::fs;
+use std::path::Path;
 
 use crate::*;
 
@@ -85,4 +86,21 @@ fn who_called_sudo_is_told_that_the_command_runs_as_root() {
         run(&[])
     );
     assert!(!run(&["--user", "0"]).contains("runs as root"));
+}
+
+#[test]
+fn a_policy_of_page_faults_says_what_it_needs() {
+    if Path::new("/sys/kernel/mm/transparent_hugepage/reserve").exists() {
+        eprintln!("SKIPPED: this kernel has reservations (tests/vm/reservation mega is their test)");
+        return;
+    }
+    for policy in ["lrbhps", "freebsd", "quicksilver-sync", "quicksilver"] {
+        let output = mega().args(["run", "--policy", policy, "--", "true"]).output().unwrap();
+        assert_eq!(output.status.code(), Some(125), "{}", stderr(&output));
+        let said = stderr(&output);
+        assert!(
+            said.contains("kernel/reservation") && said.contains("mega sim"),
+            "{said}"
+        );
+    }
 }

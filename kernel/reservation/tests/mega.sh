@@ -1,0 +1,40 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0
+# `mega run --policy lrbhps` on this kernel: mega-lab's `touch` fills 64 MB page by page and checks them. Each of its 32
+# blocks is reserved and mapped huge in place at the threshold, and what did not ask gets none.
+set -u
+bad=0
+check() { # check WORDS COMMAND...
+    words=$1
+    shift
+    "$@" || { echo "not so: $words"; bad=1; }
+}
+figure() { # figure NAME: of the summary
+    sed -n "s/.*\"$1\":\([0-9]*\).*/\1/p" /tmp/summary
+}
+grown() { # grown COUNTER: since the shell variable of its name
+    now=$(sed -n "s/^$1 //p" /proc/vmstat)
+    eval "echo \$((now - \$$1))"
+}
+check "doctor finds reservations" sh -c 'mega doctor --json | grep -q "\"name\":\"reservations\",\"status\":\"ok\""'
+for t in 64 256; do
+    mega run --json --policy lrbhps --set t=$t -- mega-lab workload touch --mib 64 >/tmp/out 2>/tmp/summary
+    check "t=$t: its status is the command's" [ $? = 0 ]
+    check "t=$t: contents are right" grep -q '"event":"checked".*"ok":true' /tmp/out
+    cat /tmp/summary
+    check "t=$t: blocks reserved" [ "$(figure reserved)" -ge 32 ]
+    check "t=$t: mapped huge in place" [ "$(figure promoted)" -ge 32 ]
+    check "t=$t: pages populated" [ "$(figure populated_pages)" -ge $((32 * (t - 1))) ]
+done
+thp_reserve_alloc=$(sed -n 's/^thp_reserve_alloc //p' /proc/vmstat)
+mega-lab workload touch --mib 64 >/dev/null
+check "who does not ask gets none" [ "$(grown thp_reserve_alloc)" = 0 ]
+mega run --policy lrbhps --set t=513 -- true 2>/tmp/refused
+check "a threshold out of range is refused" [ $? = 125 ]
+check "and what is allowed is said" grep -q 512 /tmp/refused
+echo never >/sys/kernel/mm/transparent_hugepage/reserve/enabled
+mega run --policy lrbhps -- true 2>/tmp/refused
+check "never is never" [ $? = 125 ]
+check "and says where to set it" grep -q reserve/enabled /tmp/refused
+[ $bad = 0 ] && echo "mega uses reservations: ok"
+exit $bad
