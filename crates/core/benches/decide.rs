@@ -75,6 +75,7 @@ fn journal(c: &mut Criterion) {
             action: ActionKind::Promote,
             outcome: Outcome::Done,
             took_ns: 431_000,
+            stall_ns: None,
             returned_pages: 0,
             cpu_ns: 93_000_000,
         },

@@ -173,6 +173,8 @@ pub struct Call {
     pub error: Option<CallError>,
     /// Duration of the call; the program may have been stalled for as long.
     pub took: Duration,
+    /// How long the program was stalled, where the host knows better.
+    pub stall: Option<Duration>,
 }
 
 /// Why a call failed, by meaning rather than by errno.

@@ -11,7 +11,7 @@ use crate::units::{BasePages, Blocks, Bytes, Share, Time};
 /// The limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Budget {
-    /// Maximum share of time that one managed program is stalled. After a call that took `d` the next one waits `d·(1−b)/b`.
+    /// Maximum share of time that one managed program is stalled, beyond the [`credit`] that it saves up.
     pub stall: Share,
     /// Maximum share of one processor used for managing, in total.
     pub cpu: Share,
@@ -79,6 +79,7 @@ pub struct MemoryRoom {
     promotions: Result<u64, Deferred>,
     spare: Bytes,
     groups: MemoryGroups,
+    clear_of_limits: Bytes,
 }
 
 impl MemoryRoom {
@@ -89,7 +90,14 @@ impl MemoryRoom {
             groups,
             promotions: budget.promotions(machine),
             spare: budget.spare(machine),
+            clear_of_limits: Bytes(0),
         }
+    }
+
+    /// Promotions that add memory also leave so much room below each control group's limit.
+    pub fn clear_of_limits(mut self, room: Bytes) -> Self {
+        self.clear_of_limits = room;
+        self
     }
 
     /// Takes what the action may need; otherwise says why it is deferred. A demotion needs nothing.
@@ -107,14 +115,15 @@ impl MemoryRoom {
             return Err(Deferred::Pressure);
         }
         let room = self.groups.tightest(action.process).and_then(|group| group.room);
-        if room.is_some_and(|room| room < BasePages::REGION.bytes()) {
-            return Err(Deferred::FreeMemory);
-        }
         let populated = match action.expect {
             Expect::Populated(least) => least,
             Expect::Anything | Expect::Zero(_) => BasePages::ZERO,
         };
         let grows = BasePages::REGION.less(populated).bytes().0;
+        let clear = if grows > 0 { self.clear_of_limits.0 } else { 0 };
+        if room.is_some_and(|room| room.0 < clear.max(BasePages::REGION.bytes().0)) {
+            return Err(Deferred::FreeMemory);
+        }
         self.spare = Bytes(self.spare.0.checked_sub(grows).ok_or(Deferred::FreeMemory)?);
         self.groups.take(action.process, Bytes(grows));
         self.promotions = Ok(left);
@@ -134,31 +143,53 @@ pub fn pause_after(took: Duration, budget: Share) -> Duration {
         .map_or(day, |pause| pause.min(day))
 }
 
-/// Spaces the actions on each process by their duration.
+/// The longest stall that a program saves up while it is left alone.
+pub const CREDIT: Duration = Duration::from_millis(50);
+/// And no more than the budget gives in this time.
+const CREDIT_TIME: Duration = Duration::from_secs(1);
+
+/// Stall that is saved up at most at this budget.
+pub fn credit(budget: Share) -> Duration {
+    CREDIT.min(CREDIT_TIME.mul_f64(budget.fraction()))
+}
+
+/// Spaces the actions on each process by how long they stall it: a token bucket, which fills at the budget's rate and holds [`credit`].
 #[derive(Debug, Default)]
 pub struct Pacing {
-    free_from: BTreeMap<ProcessId, Time>,
+    /// When the bucket is full again.
+    full_from: BTreeMap<ProcessId, Time>,
 }
 
 impl Pacing {
-    /// When this process may be stalled again.
-    pub fn free_from(&self, process: ProcessId) -> Time {
-        self.free_from.get(&process).copied().unwrap_or_default()
+    /// When all stalls so far will have been earned: the process that was stalled least comes first by this.
+    pub fn earned_at(&self, process: ProcessId) -> Time {
+        self.full_from.get(&process).copied().unwrap_or_default()
     }
 
-    /// Records a stall that ended at `now` and lasted `took`; its pause follows any pause still running.
+    /// When this process may be stalled again.
+    pub fn free_from(&self, process: ProcessId, budget: Share) -> Time {
+        let ahead = CREDIT_TIME.min(CREDIT.div_f64(budget.fraction().max(1e-6)));
+        Time(self.earned_at(process).0.saturating_sub(ahead.as_nanos() as u64))
+    }
+
+    /// Records a stall that ended at `now` and lasted `took`; it is earned after all that are still to be earned.
     pub fn note(&mut self, process: ProcessId, now: Time, took: Duration, budget: Share) {
-        let from = now.max(self.free_from(process));
-        self.free_from.insert(process, from.after(pause_after(took, budget)));
+        let began = Time(now.0.saturating_sub(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX)));
+        let from = began.max(self.earned_at(process));
+        self.full_from
+            .insert(process, from.after(took + pause_after(took, budget)));
     }
 
     /// Drops processes that are gone.
     pub fn keep(&mut self, alive: impl Fn(ProcessId) -> bool) {
-        self.free_from.retain(|process, _| alive(*process));
+        self.full_from.retain(|process, _| alive(*process));
     }
 }
 
-/// Processor time as a token bucket that fills at the budget's rate and holds one interval's worth.
+/// What the processor budget saves up while there is little to do: this time's worth, or an interval's.
+const CPU_TIME: Duration = Duration::from_secs(15);
+
+/// Processor time as a token bucket that fills at the budget's rate and holds [`CPU_TIME`]'s worth, or one interval's.
 #[derive(Debug)]
 pub struct CpuBucket {
     rate: Share,
@@ -173,7 +204,7 @@ impl CpuBucket {
     pub fn new(rate: Share, interval: Duration, now: Time, spent: Duration) -> Self {
         Self {
             rate,
-            most: interval.mul_f64(rate.fraction()),
+            most: interval.max(CPU_TIME).mul_f64(rate.fraction()),
             debt: Duration::ZERO,
             at: now,
             spent,
@@ -334,15 +365,17 @@ mod tests {
     }
 
     #[test]
-    fn processor_time_over_an_intervals_worth_waits_until_it_is_earned() {
-        let interval = Duration::from_secs(5);
-        let mut bucket = CpuBucket::new(Share::percent(10), interval, Time(0), Duration::ZERO);
-        bucket.note(Time(0), 500 * MS);
-        assert_eq!(bucket.free_from(), Time(0), "one interval's worth at once is fine");
-        bucket.note(Time(0), 600 * MS);
-        assert_eq!(bucket.free_from(), Time(0).after(1000 * MS));
-        bucket.note(Time(0).after(1000 * MS), 600 * MS);
-        assert_eq!(bucket.free_from(), Time(0).after(1000 * MS));
+    fn processor_time_over_what_was_saved_waits_until_it_is_earned() {
+        for (interval_s, saved_ms) in [(5, 1500), (15, 1500), (20, 2000)] {
+            let interval = Duration::from_secs(interval_s);
+            let mut bucket = CpuBucket::new(Share::percent(10), interval, Time(0), Duration::ZERO);
+            bucket.note(Time(0), saved_ms * MS);
+            assert_eq!(bucket.free_from(), Time(0), "so much at once is fine");
+            bucket.note(Time(0), (saved_ms + 100) * MS);
+            assert_eq!(bucket.free_from(), Time(0).after(1000 * MS));
+            bucket.note(Time(0).after(1000 * MS), (saved_ms + 100) * MS);
+            assert_eq!(bucket.free_from(), Time(0).after(1000 * MS));
+        }
     }
 
     proptest::proptest! {
@@ -354,14 +387,14 @@ mod tests {
             let mut pacing = Pacing::default();
             let (mut now, mut held) = (Time(0), Duration::ZERO);
             for us in took_us {
-                now = now.max(pacing.free_from(process));
+                now = now.max(pacing.free_from(process, budget));
                 let took = Duration::from_micros(us);
                 held += took;
                 now = now.after(took);
                 pacing.note(process, now, took, budget);
             }
-            let whole = pacing.free_from(process).since(Time(0));
-            let limit = whole.mul_f64(budget.fraction()) + Duration::from_micros(1);
+            let whole = now.max(pacing.free_from(process, budget)).since(Time(0));
+            let limit = whole.mul_f64(budget.fraction()) + credit(budget) + Duration::from_micros(1);
             proptest::prop_assert!(held <= limit, "{held:?} of {whole:?}");
         }
     }

@@ -141,6 +141,8 @@ pub struct Control<'a, H> {
     groups: MemoryGroups,
     /// Moving averages of the duration of an action.
     costs: BTreeMap<ActionKind, Duration>,
+    /// Time to the next scan, as of the last one.
+    pace: Duration,
 }
 
 impl<'a, H: Host> Control<'a, H> {
@@ -167,6 +169,7 @@ impl<'a, H: Host> Control<'a, H> {
                 (ActionKind::Promote, Duration::from_micros(430)),
                 (ActionKind::Demote, Duration::from_micros(350)),
             ]),
+            pace: settings.interval,
             host,
             policy,
             settings,
@@ -200,13 +203,24 @@ impl<'a, H: Host> Control<'a, H> {
             };
             self.say_at(decided, scanned);
             self.age(&snapshot, &decision);
+            self.pace = decision
+                .look_again
+                .map_or(self.settings.interval, |soon| soon.min(self.settings.interval));
+            let watch_growth = decision.watch_growth;
             let next = self.next_scan(tick);
             // Before promotions: compaction then runs while they are carried out.
             self.keep_free_blocks(&snapshot.machine, &decision);
             let room = self.room_in(next.since(decided));
             let queues = self.admit(&snapshot, decision, room);
             self.tell_status();
-            if self.carry_out(queues, next) == Wake::Stop || self.host.wait(next) == Wake::Stop {
+            if self.carry_out(queues, next) == Wake::Stop {
+                break;
+            }
+            let woken = match watch_growth {
+                true => self.host.wait_for_growth(next),
+                false => self.host.wait(next),
+            };
+            if woken == Wake::Stop {
                 break;
             }
         }
@@ -231,7 +245,7 @@ impl<'a, H: Host> Control<'a, H> {
         let wants = Wants {
             utilization: needs.utilization,
             contents: needs.contents,
-            contents_cpu: self.settings.interval.mul_f64(self.settings.budget.cpu.fraction()) / CONTENTS_PART,
+            contents_cpu: self.pace.mul_f64(self.settings.budget.cpu.fraction()) / CONTENTS_PART,
         };
         let mut snapshot = self.host.observe(&wants);
         self.status.unscanned = self.host.unscanned();
@@ -257,7 +271,7 @@ impl<'a, H: Host> Control<'a, H> {
         Some(snapshot)
     }
 
-    /// When the next scan is due: after the interval, or later where scanning and clearing accessed bits (which costs thirty times as much per
+    /// When the next scan is due: after the interval (or sooner, where the policy asks for it), or later where scanning and clearing accessed bits (which costs thirty times as much per
     /// base page) would exceed their part of the budget; but never later than [`STRETCH_MAX`] intervals, so that a user who starts thousands
     /// of processes cannot stop scanning for minutes.
     fn next_scan(&mut self, tick: Time) -> Time {
@@ -276,7 +290,7 @@ impl<'a, H: Host> Control<'a, H> {
             );
             self.say(Event::Notice { text });
         }
-        tick.after(self.settings.interval.max(least))
+        tick.after(self.pace.max(least))
     }
 
     fn age(&mut self, snapshot: &Snapshot, decision: &Decision) {
@@ -338,7 +352,7 @@ impl<'a, H: Host> Control<'a, H> {
         let now = self.host.now();
         let cost = self.costs.get(&ActionKind::Promote).copied().unwrap_or_default();
         let work = cost.saturating_mul(open);
-        let from = now.max(self.pacing.free_from(process));
+        let from = now.max(self.pacing.free_from(process, self.settings.budget.stall));
         from.after(work + pause_after(work, self.settings.budget.stall)) > now.after(self.settings.interval * BACKLOG)
     }
 }

@@ -138,6 +138,11 @@ pub trait Host {
     /// Waits until this moment.
     fn wait(&mut self, until: Time) -> Wake;
 
+    /// Waits until this moment, or until managed programs have grown noticeably since the last observation, where the host sees that.
+    fn wait_for_growth(&mut self, until: Time) -> Wake {
+        self.wait(until)
+    }
+
     /// Events since the last call.
     fn events(&mut self) -> Vec<HostEvent>;
 }

@@ -237,6 +237,9 @@ pub enum Event {
         outcome: Outcome,
         /// Duration of the call.
         took_ns: u64,
+        /// For how long the program was stalled, where that is known to be less.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        stall_ns: Option<u64>,
         /// Base pages given back.
         returned_pages: u32,
         /// Processor time spent on managing so far.
@@ -366,6 +369,7 @@ mod tests {
                 action: ActionKind::Demote,
                 outcome: Outcome::Ineligible(Why::Mlocked),
                 took_ns: 5,
+                stall_ns: Some(3),
                 returned_pages: 0,
                 cpu_ns: 7,
             },
@@ -409,6 +413,7 @@ mod tests {
                 action: ActionKind::Promote,
                 outcome: Outcome::Failed(5),
                 took_ns: 430_000,
+                stall_ns: None,
                 returned_pages: 0,
                 cpu_ns: 12_000_000,
             },

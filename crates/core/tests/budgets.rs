@@ -62,7 +62,8 @@ fn each_process_is_held_up_for_no_more_than_its_share_of_the_whole_run() {
             let held = held(&toy.acts, id);
             let limit = run.mul_f64(f64::from(percent) / 100.0);
             // The pause after the last call may lie past the end.
-            assert!(held <= limit + 6 * MS, "{percent} %: {held:?} of {run:?}");
+            let saved = mega_core::budget::credit(Share::percent(percent));
+            assert!(held <= limit + saved + 6 * MS, "{percent} %: {held:?} of {run:?}");
             let used = limit.min(run.mul_f64(0.5)); // at 100 % the two share one thread
             assert!(
                 held >= used.mul_f64(0.9),
@@ -76,10 +77,20 @@ fn each_process_is_held_up_for_no_more_than_its_share_of_the_whole_run() {
 fn at_five_percent_a_region_takes_about_ten_milliseconds() {
     let mut toy = Toy::new(10 * SECOND).with(A, many(2000));
     let run = toy.run(&mut promote_all(), stall(5));
-    let each = 10_000.0 / run.status.promoted as f64;
+    // What it saved up comes first: 50 ms.
+    let at_once = toy
+        .acts
+        .iter()
+        .take_while(|(when, ..)| when.since(toy.acts[0].0) < 60 * MS)
+        .count();
+    assert!((100..125).contains(&at_once), "{at_once}");
+    let each = 10_000.0 / (run.status.promoted as f64 - at_once as f64);
     assert!((8.9..10.0).contains(&each), "{each} ms per region");
     let gaps = toy.acts.windows(2).map(|two| two[1].0.since(two[0].0));
-    assert!(gaps.min().unwrap() >= 9 * MS, "evenly spaced, not in bursts");
+    assert!(
+        gaps.skip(at_once + 1).min().unwrap() >= 8 * MS,
+        "evenly spaced from then on, not in bursts"
+    );
 }
 
 #[test]
@@ -99,8 +110,8 @@ fn processor_time_stays_within_its_budget() {
         toy.world.machine.free_blocks = mega_core::units::Blocks(100_000);
         let status = toy.run(&mut promote_all(), settings).status;
         let share = f64::from(percent) / 100.0;
-        // The bucket holds one interval's worth, which may be spent in advance.
-        let limit = (run + 5 * SECOND).mul_f64(share) + MS;
+        // The bucket holds fifteen seconds' worth, which may be spent in advance.
+        let limit = (run + 15 * SECOND).mul_f64(share) + MS;
         assert!(status.cpu <= limit, "{percent} %: {:?}", status.cpu);
         assert!(status.cpu >= run.mul_f64(share * 0.9), "{percent} %: {:?}", status.cpu);
     }
@@ -129,7 +140,7 @@ fn clearing_accessed_bits_counts_in_the_processor_budget() {
     toy.scan_cpu = 40 * MS;
     toy.age_cpu = 30 * US;
     let status = toy.run(&mut Mega::default(), Settings::default()).status;
-    assert!(status.cpu <= (run + 5 * SECOND).mul_f64(0.1), "{:?}", status.cpu);
+    assert!(status.cpu <= (run + 15 * SECOND).mul_f64(0.1), "{:?}", status.cpu);
     assert!(status.scans >= 5, "and the history still fills: {} scans", status.scans);
 }
 
@@ -154,7 +165,7 @@ fn having_accessed_bits_cleared_counts_in_the_stall_budget_and_all_are_promoted_
     assert!(ageing > 4 * SECOND, "the budget is used: {ageing:?}");
     let held = held(&toy.acts, A) + ageing;
     assert_eq!(found.status.stall, held);
-    assert!(held <= run.mul_f64(0.05) + 130 * MS, "{held:?} of {run:?}");
+    assert!(held <= run.mul_f64(0.05) + 180 * MS, "{held:?} of {run:?}");
     assert_eq!(found.status.promoted, 6000, "{:?}", found.status);
 }
 

@@ -52,6 +52,7 @@ fn act() -> impl Strategy<Value = Act> {
         effect,
         says,
         took: Duration::from_micros(us),
+        stall: (us % 3 == 0).then(|| Duration::from_micros(us / 2)),
     })
 }
 
@@ -154,6 +155,7 @@ fn check(toy: &Toy, run: &Run, settings: &Settings) -> Result<(), TestCaseError>
                 action,
                 outcome,
                 took_ns,
+                stall_ns,
                 returned_pages,
                 ..
             } => {
@@ -164,7 +166,7 @@ fn check(toy: &Toy, run: &Run, settings: &Settings) -> Result<(), TestCaseError>
                     _ => failed += 1,
                 }
                 returned += u64::from(*returned_pages) * 4096;
-                stall += took_ns;
+                stall += stall_ns.unwrap_or(*took_ns);
                 dear = dear.max(Duration::from_nanos(*took_ns));
                 if *action == ActionKind::Promote {
                     let (blocks, pressure) = machine.unwrap();

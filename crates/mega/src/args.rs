@@ -114,9 +114,10 @@ pub struct ManageOptions {
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_interval)]
     pub interval: Duration,
 
-    /// Maximum share of time that a program may be stalled by our actions
-    #[arg(long, value_name = "SHARE", default_value = "5%", value_parser = parse_budget)]
-    pub stall_budget: Share,
+    /// Maximum share of time that a program may be stalled by our actions (default: the
+    /// policy's, 5%)
+    #[arg(long, value_name = "SHARE", value_parser = parse_budget)]
+    pub stall_budget: Option<Share>,
 
     /// Maximum share of one processor for scanning and acting
     #[arg(long, value_name = "SHARE", default_value = "10%", value_parser = parse_budget)]

@@ -136,7 +136,10 @@ pub fn prepare(options: ManageOptions) -> Result<Ready> {
     let settings = Settings {
         interval: options.interval,
         budget: Budget {
-            stall: options.stall_budget,
+            stall: options
+                .stall_budget
+                .or(policy.stall_budget())
+                .unwrap_or(Budget::default().stall),
             cpu: options.cpu_budget,
             free_memory: options.free_memory,
             free_blocks: Blocks(options.free_blocks),

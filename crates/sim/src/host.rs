@@ -330,6 +330,7 @@ impl<D: Drive> Host for SimHost<D> {
         let gone = Call {
             error: Some(CallError::Gone),
             took: Duration::ZERO,
+            stall: None,
         };
         let Some(id) = self.machine.by_process_id(action.process) else {
             return gone;
@@ -361,6 +362,7 @@ impl<D: Drive> Host for SimHost<D> {
         Call {
             error: result.err().map(call_error),
             took: Duration::from_nanos(took),
+            stall: None,
         }
     }
 

@@ -513,6 +513,7 @@ fn journal() -> Vec<String> {
                 action: ActionKind::Promote,
                 outcome: [Outcome::Done, Outcome::Busy, Outcome::Gone][region as usize - 1],
                 took_ns: 430_000,
+                stall_ns: None,
                 returned_pages: 0,
                 cpu_ns: 2_000_000 * (scan + 1),
             };

@@ -19,12 +19,13 @@ impl<H: Host> Control<'_, H> {
         // The process stalled least recently goes first, so that processes share the time. Only an action moves its process's turn.
         let mut turns: BinaryHeap<Reverse<(Time, ProcessId)>> = queues
             .keys()
-            .map(|id| Reverse((self.pacing.free_from(*id), *id)))
+            .map(|id| Reverse((self.pacing.earned_at(*id), *id)))
             .collect();
-        while let Some(Reverse((free_from, id))) = turns.pop() {
+        while let Some(Reverse((turn, id))) = turns.pop() {
             if queues.get(&id).is_none_or(Vec::is_empty) {
                 continue;
             }
+            let free_from = self.pacing.free_from(id, self.settings.budget.stall);
             let ready = free_from.max(self.cpu.free_from());
             if ready >= next {
                 for action in queues.values().flatten() {
@@ -50,13 +51,13 @@ impl<H: Host> Control<'_, H> {
                         !promotes
                     });
                 }
-                turns.push(Reverse((free_from, id)));
+                turns.push(Reverse((turn, id)));
                 continue;
             }
             // Another node's free blocks do not help: this one waits alone.
             if action.kind == ActionKind::Promote && !self.has_block_near(&action) {
                 put_off(&mut waiting, &action, Deferred::FreeBlocks);
-                turns.push(Reverse((free_from, id)));
+                turns.push(Reverse((turn, id)));
                 continue;
             }
             match (self.carry_out_one(&action), action.kind) {
@@ -87,7 +88,7 @@ impl<H: Host> Control<'_, H> {
                 }
                 _ => {}
             }
-            turns.push(Reverse((self.pacing.free_from(id), id)));
+            turns.push(Reverse((self.pacing.earned_at(id), id)));
         }
         self.say_waiting(waiting);
         self.observer.status(&self.status);
@@ -112,8 +113,8 @@ impl<H: Host> Control<'_, H> {
             Expect::Anything | Expect::Populated(_) => Look::Tables,
         };
         let before = self.host.look(action.process, action.region, how);
-        let (outcome, took, returned) = match precheck(action, before.as_ref()) {
-            Some(outcome) => (outcome, Duration::ZERO, BasePages::ZERO),
+        let (outcome, took, felt, returned) = match precheck(action, before.as_ref()) {
+            Some(outcome) => (outcome, Duration::ZERO, None, BasePages::ZERO),
             None => {
                 let call = self.host.act(action);
                 let after = self.host.look(action.process, action.region, Look::Tables);
@@ -124,15 +125,16 @@ impl<H: Host> Control<'_, H> {
                     }
                     _ => BasePages::ZERO,
                 };
-                (outcome, call.took, returned)
+                (outcome, call.took, call.stall, returned)
             }
         };
         let now = self.account();
-        if took > Duration::ZERO {
-            self.pacing.note(action.process, now, took, self.settings.budget.stall);
+        let stall = felt.unwrap_or(took).min(took);
+        if stall > Duration::ZERO {
+            self.pacing.note(action.process, now, stall, self.settings.budget.stall);
         }
         self.back_off.note(action, outcome, now);
-        self.status.stall += took;
+        self.status.stall += stall;
         match (outcome, action.kind) {
             (Outcome::Done, ActionKind::Promote) => self.status.promoted += 1,
             (Outcome::Done, ActionKind::Demote) => self.status.demoted += 1,
@@ -150,6 +152,7 @@ impl<H: Host> Control<'_, H> {
             action: action.kind,
             outcome,
             took_ns: nanos(took),
+            stall_ns: felt.map(|_| nanos(stall)),
             returned_pages: returned.0,
             cpu_ns: nanos(self.status.cpu),
         };

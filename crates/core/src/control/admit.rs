@@ -5,12 +5,15 @@ use std::time::Duration;
 
 use super::Control;
 use crate::action::{Action, ActionKind, Deferred};
-use crate::budget::MemoryRoom;
+use crate::budget::{credit, MemoryRoom};
 use crate::host::Host;
 use crate::journal::decide;
 use crate::observe::{ProcessId, Snapshot};
 use crate::policy::Decision;
 use crate::units::Time;
+
+/// Divisor: the part of a call's usual duration for which it may stall a program, at least.
+const CHEAPEST_PART: u32 = 64;
 
 /// Deferred decisions: number of regions by PID, action and reason.
 pub(super) type Waiting = BTreeMap<(u32, ActionKind, Deferred), u64>;
@@ -53,7 +56,8 @@ impl<H: Host> Control<'_, H> {
         };
         actions.sort_by(|a, b| worth(b).total_cmp(&worth(a)).then(a.region.cmp(&b.region)));
         take_turns(&mut actions, worth);
-        let mut memory = MemoryRoom::new(&self.settings.budget, &snapshot.machine, self.groups.clone());
+        let memory = MemoryRoom::new(&self.settings.budget, &snapshot.machine, self.groups.clone());
+        let mut memory = memory.clear_of_limits(self.policy.needs().clear_of_limits);
         let mut queues: BTreeMap<ProcessId, Vec<Action>> = BTreeMap::new();
         let mut waiting = Waiting::new();
         for action in actions {
@@ -101,8 +105,9 @@ impl<H: Host> Control<'_, H> {
             .copied()
             .unwrap_or_default()
             .max(Duration::from_micros(20))
-            / 4;
-        let stall = time.as_secs_f64() * self.settings.budget.stall.fraction();
+            / CHEAPEST_PART;
+        let budget = self.settings.budget.stall;
+        let stall = time.as_secs_f64() * budget.fraction() + credit(budget).as_secs_f64();
         (stall / cheapest.as_secs_f64()).ceil().max(1.0) as usize
     }
 }

@@ -35,6 +35,7 @@ impl Policy for Ethp {
         Needs {
             utilization: true,
             contents: false,
+            ..Needs::default()
         }
     }
 

@@ -71,6 +71,7 @@ impl Policy for Hawkeye {
         Needs {
             utilization: true,
             contents: true,
+            ..Needs::default()
         }
     }
 

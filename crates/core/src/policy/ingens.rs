@@ -74,6 +74,7 @@ impl Policy for Ingens {
         Needs {
             utilization: self.params.fairness,
             contents: true,
+            ..Needs::default()
         }
     }
 

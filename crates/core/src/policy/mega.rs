@@ -191,6 +191,7 @@ impl Policy for Mega {
         Needs {
             utilization: true,
             contents: true,
+            ..Needs::default()
         }
     }
 

@@ -1,6 +1,7 @@
 //! Policies: which regions to promote and demote, decided on observations. Pure: no clock, no input or output, and no knowledge of the host, so
 //! that the very same code decides on a live machine and in the simulator.
 
+mod auto;
 mod base;
 mod ethp;
 mod hawkeye;
@@ -11,6 +12,7 @@ pub mod params;
 mod table;
 mod trim;
 
+pub use auto::{Auto, AutoParams};
 pub use base::Base;
 pub use ethp::{Ethp, EthpParams};
 pub use hawkeye::{Hawkeye, HawkeyeParams};
@@ -20,8 +22,11 @@ pub use mega::{Mega, MegaParams};
 pub use params::{Param, ParamError};
 pub use trim::{Trim, TrimParams};
 
+use std::time::Duration;
+
 use crate::action::Action;
 use crate::observe::{ProcessId, Region, Snapshot};
+use crate::units::{Bytes, Share};
 
 /// What a policy needs to be observed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -30,6 +35,8 @@ pub struct Needs {
     pub utilization: bool,
     /// Zero-filled base pages inside huge pages.
     pub contents: bool,
+    /// Promotions that add memory leave at least so much room below each control group's limit.
+    pub clear_of_limits: Bytes,
 }
 
 /// What a policy decides.
@@ -42,6 +49,10 @@ pub struct Decision {
     pub age: Vec<(ProcessId, Vec<Region>)>,
     /// Regions that are candidates: mapped enough for their utilization to be tracked, and not huge.
     pub candidates: usize,
+    /// How soon to look again, where that is sooner than the interval.
+    pub look_again: Option<Duration>,
+    /// Look again as soon as the programs grow.
+    pub watch_growth: bool,
 }
 
 /// A policy. It keeps its own state per region, bounded by a small constant each, and drops regions that disappear.
@@ -54,6 +65,11 @@ pub trait Policy: Send {
 
     /// What it does on a host that cannot observe accesses, for a notice; none if it needs no accesses.
     fn without_utilization(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// The share of time for which it wants programs to be stalled at most, unless the user says otherwise.
+    fn stall_budget(&self) -> Option<Share> {
         None
     }
 
@@ -78,6 +94,10 @@ pub trait Policy: Send {
 
 /// Every policy: its name and one line of description. Help texts and errors list these.
 pub const POLICIES: &[(&str, &str)] = &[
+    (
+        "auto",
+        "promote what was filled densely, soon after; keep waste within bounds",
+    ),
     (
         "mega",
         "promote what is mapped and used, demote what is unused or wasteful (SYSTOR'19)",
@@ -105,6 +125,7 @@ pub const POLICIES: &[(&str, &str)] = &[
 /// The policy of this name with default parameters.
 pub fn by_name(name: &str) -> Option<Box<dyn Policy>> {
     Some(match name {
+        "auto" => Box::<Auto>::default(),
         "mega" => Box::<Mega>::default(),
         "ingens" => Box::<Ingens>::default(),
         "trim" => Box::<Trim>::default(),
@@ -117,7 +138,7 @@ pub fn by_name(name: &str) -> Option<Box<dyn Policy>> {
 }
 
 /// Default of the zero-filled share from which a huge page is demoted. Measured: see docs/waste.md.
-pub(crate) const ZERO_FILLED_LIMIT: crate::units::Share = crate::units::Share::percent(50);
+pub(crate) const ZERO_FILLED_LIMIT: Share = Share::percent(50);
 
 #[cfg(test)]
 pub(crate) mod testing;

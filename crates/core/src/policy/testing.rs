@@ -77,6 +77,9 @@ pub const PROCESS: ProcessId = ProcessId { pid: 7, started: 1 };
 pub struct Driver<P> {
     pub policy: P,
     pub at: Time,
+    /// Time between two looks.
+    pub step: std::time::Duration,
+    pub machine: Machine,
     pub last: Decision,
 }
 
@@ -85,6 +88,8 @@ impl<P: Policy> Driver<P> {
         Self {
             policy,
             at: Time(0),
+            step: std::time::Duration::from_secs(5),
+            machine: machine(),
             last: Decision::default(),
         }
     }
@@ -98,10 +103,10 @@ impl<P: Policy> Driver<P> {
     }
 
     pub fn see_processes(&mut self, seen: &[(ProcessId, &[SeenRegion])]) {
-        self.at = self.at.after(std::time::Duration::from_secs(5));
+        self.at = self.at.after(self.step);
         let snapshot = Snapshot {
             at: self.at,
-            machine: machine(),
+            machine: self.machine,
             processes: seen
                 .iter()
                 .map(|(id, regions)| ProcessView {

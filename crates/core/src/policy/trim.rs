@@ -31,6 +31,7 @@ impl Policy for Trim {
         Needs {
             utilization: false,
             contents: true,
+            ..Needs::default()
         }
     }
 

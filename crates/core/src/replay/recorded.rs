@@ -25,6 +25,7 @@ struct Past {
     kind: ActionKind,
     outcome: Outcome,
     took: Duration,
+    stall: Option<Duration>,
     returned: BasePages,
     /// Processor time so far; zero in journals without it.
     cpu: Duration,
@@ -80,7 +81,11 @@ impl Past {
             Outcome::Ineligible(_) => Some(CallError::Refused),
             Outcome::Failed(errno) => Some(CallError::Other(errno)),
         };
-        Call { error, took: self.took }
+        Call {
+            error,
+            took: self.took,
+            stall: self.stall,
+        }
     }
 
     /// What the look after it must have shown.
@@ -273,6 +278,7 @@ impl<'a> Recorded<'a> {
                     action,
                     outcome,
                     took_ns,
+                    stall_ns,
                     returned_pages,
                     cpu_ns,
                 } => {
@@ -282,6 +288,7 @@ impl<'a> Recorded<'a> {
                         kind: *action,
                         outcome: *outcome,
                         took: Duration::from_nanos(*took_ns),
+                        stall: stall_ns.map(Duration::from_nanos),
                         returned: BasePages(*returned_pages),
                         cpu: Duration::from_nanos(*cpu_ns),
                         events: Vec::new(),
@@ -377,6 +384,7 @@ impl Host for Recorded<'_> {
                 kind: ActionKind::Promote,
                 outcome: Outcome::Ineligible(Why::Changed),
                 took: Duration::ZERO,
+                stall: None,
                 returned: BasePages::ZERO,
                 cpu: Duration::ZERO,
                 events: Vec::new(),
@@ -402,6 +410,7 @@ impl Host for Recorded<'_> {
             None => Call {
                 error: Some(CallError::Refused),
                 took: Duration::ZERO,
+                stall: None,
             },
         }
     }

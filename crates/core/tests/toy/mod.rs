@@ -35,6 +35,8 @@ pub struct Act {
     pub effect: Effect,
     pub says: Option<CallError>,
     pub took: Duration,
+    /// How long the program is stalled, where that is known.
+    pub stall: Option<Duration>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,6 +57,7 @@ pub const WORKS: Act = Act {
     effect: Effect::Works,
     says: None,
     took: Duration::from_micros(450),
+    stall: None,
 };
 
 /// A call that does nothing and says this.
@@ -387,6 +390,7 @@ impl Host for Toy {
             return Call {
                 error: Some(CallError::Gone),
                 took: Duration::ZERO,
+                stall: None,
             };
         };
         let act = place.next.pop_front().unwrap_or(place.after);
@@ -408,6 +412,7 @@ impl Host for Toy {
         Call {
             error: act.says,
             took: act.took,
+            stall: act.stall,
         }
     }
 
@@ -564,6 +569,7 @@ impl Policy for Wish {
         Needs {
             utilization: true,
             contents: true,
+            ..Needs::default()
         }
     }
 

@@ -30,6 +30,7 @@ pub fn act(pidfd: BorrowedFd<'_>, kind: ActionKind, region: Region) -> Call {
     Call {
         error: result.err().map(|errno| call_error(kind, errno)),
         took,
+        stall: None,
     }
 }
 

@@ -5,7 +5,9 @@ mod capacity;
 mod compaction;
 mod contents;
 mod failures;
+mod felt;
 mod groups;
+mod growth;
 mod managed;
 mod sharing;
 mod touch;
@@ -15,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use mega_core::action::{Action, Call, CallError};
+use mega_core::action::{Action, ActionKind, Call, CallError};
 use mega_core::ageing::accessed_bits::{runs, AccessedBits};
 use mega_core::compaction::target::Order;
 use mega_core::host::{AgeingReport, Contiguity, Host, HostEvent, Look, Wake, Wants};
@@ -34,6 +36,7 @@ use compaction::CompactionThread;
 use contents::KnownContents;
 use failures::Failures;
 use groups::GroupReader;
+use growth::Growth;
 use managed::Managed;
 use sharing::Kinship;
 use wait::{Watch, Woken};
@@ -83,6 +86,7 @@ pub struct LinuxHost {
     unscanned: u64,
     failures: Failures,
     groups: GroupReader,
+    growth: Growth,
     /// Processes that could not be added, by PID with their start time; reported once each.
     refused: BTreeMap<u32, u64>,
     events: Vec<HostEvent>,
@@ -115,6 +119,7 @@ impl LinuxHost {
             unscanned: 0,
             failures: Failures::default(),
             groups: GroupReader::default(),
+            growth: Growth::default(),
             refused: BTreeMap::new(),
             events: Vec::new(),
             began: Time(u64::try_from(sys::monotonic().as_nanos()).unwrap_or(u64::MAX)),
@@ -496,6 +501,7 @@ impl Host for LinuxHost {
 
     fn observe(&mut self, wants: &Wants) -> Snapshot {
         self.refresh_processes();
+        self.growth.begin(&self.options.root, self.managed.keys().copied());
         let processes = self.scan_all(wants);
         Snapshot {
             at: self.now(),
@@ -584,12 +590,18 @@ impl Host for LinuxHost {
         let gone = Call {
             error: Some(CallError::Gone),
             took: Duration::ZERO,
+            stall: None,
         };
         let Some(managed) = self.managed.get_mut(&action.process) else {
             return gone;
         };
         managed.aged.spoil(action.region);
-        let call = actuate::act(managed.process.pidfd(), action.kind, action.region);
+        let pid = action.process.pid;
+        let faults = felt::faults(&self.options.root, pid);
+        let mut call = actuate::act(managed.process.pidfd(), action.kind, action.region);
+        if action.kind == ActionKind::Promote {
+            call.stall = felt::stall(&self.options.root, pid, faults, call.took);
+        }
         if matches!(call.error, Some(CallError::Refused | CallError::NoMemory)) {
             // The mapping may not be what it was at the last scan (a hole too says ENOMEM): see what it is, so that the outcome can say why.
             if let Ok(vmas) = self.scanner.vmas(action.process.pid as i32) {
@@ -632,6 +644,29 @@ impl Host for LinuxHost {
             let left = limit.map_or(until, |limit| until.min(limit)).since(now);
             let woken = self.watch.wait(left);
             self.note_woken(&woken);
+        }
+    }
+
+    fn wait_for_growth(&mut self, until: Time) -> Wake {
+        loop {
+            let now = self.now();
+            let pause = Growth::pause(self.managed.len());
+            if until.since(now) <= pause {
+                return self.wait(until);
+            }
+            if self.growth.has_grown(&self.options.root, self.managed.keys().copied()) {
+                return Wake::Time;
+            }
+            if self.growth.is_time_for_new(&self.options.root) {
+                let had = self.managed.len();
+                self.refresh_processes();
+                if self.managed.len() > had {
+                    return Wake::Time;
+                }
+            }
+            if self.wait(now.after(pause)) == Wake::Stop {
+                return Wake::Stop;
+            }
         }
     }
 

@@ -1,0 +1,129 @@
+//! Growth between two observations, seen cheaply: the resident memory of the managed processes, and whether any process was started.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use mega_core::observe::ProcessId;
+
+use crate::proc::{read_bounded, stat, ProcRoot, SMALL_BYTES};
+
+/// Time between two looks, and what each process beyond the first ones adds: a look costs some microseconds a process.
+const EVERY: Duration = Duration::from_millis(250);
+const MORE_FOR_EACH: Duration = Duration::from_millis(10);
+/// Looks from one at newly started processes to the next.
+const LOOKS_FOR_NEW: u32 = 4;
+/// A process has grown by so much, and by this part of what it had.
+const GROWN_BYTES: u64 = 16 << 20;
+const GROWN_PART: u64 = 256;
+
+/// What there was.
+#[derive(Debug, Default)]
+pub struct Growth {
+    resident: BTreeMap<ProcessId, u64>,
+    /// The PID given last.
+    newest: Option<u32>,
+    looks: u32,
+    is_asked: bool,
+}
+
+impl Growth {
+    /// Time to the next look at so many processes.
+    pub fn pause(processes: usize) -> Duration {
+        EVERY + MORE_FOR_EACH * u32::try_from(processes.saturating_sub(1)).unwrap_or(u32::MAX).min(1000)
+    }
+
+    /// Starts from what there is now: an observation sees all of it. Nothing is read before growth is asked for the first time.
+    pub fn begin(&mut self, root: &ProcRoot, processes: impl Iterator<Item = ProcessId>) {
+        self.resident.clear();
+        if self.is_asked {
+            self.has_grown(root, processes);
+        }
+    }
+
+    /// Whether a process has grown since the first look after [`begin`](Self::begin), or has shrunk since and grown again.
+    pub fn has_grown(&mut self, root: &ProcRoot, processes: impl Iterator<Item = ProcessId>) -> bool {
+        self.is_asked = true;
+        let mut grown = false;
+        for id in processes {
+            let Some(now) = stat::read(root, id.pid).ok().map(|stat| stat.rss_bytes) else {
+                continue;
+            };
+            let had = self.resident.entry(id).or_insert(now);
+            *had = (*had).min(now);
+            grown |= now - *had >= GROWN_BYTES.max(*had / GROWN_PART);
+        }
+        grown
+    }
+
+    /// Whether processes may have been started since this was asked last; asked every few looks only, since to find them is dear.
+    pub fn is_time_for_new(&mut self, root: &ProcRoot) -> bool {
+        self.looks += 1;
+        if self.looks % LOOKS_FOR_NEW != 0 {
+            return false;
+        }
+        let newest = newest_pid(root);
+        let is_new = newest != self.newest;
+        self.newest = newest;
+        is_new
+    }
+}
+
+/// The PID that was given last on this machine.
+fn newest_pid(root: &ProcRoot) -> Option<u32> {
+    let text = read_bounded(&root.proc.join("loadavg"), SMALL_BYTES).ok()?;
+    let text = std::str::from_utf8(&text).ok()?;
+    text.split_ascii_whitespace().nth(4)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(pid: u32) -> ProcessId {
+        ProcessId { pid, started: 1 }
+    }
+
+    #[test]
+    fn a_program_that_takes_memory_has_grown_and_one_that_does_not_has_not() {
+        let root = ProcRoot::default();
+        let own = || std::iter::once(id(std::process::id()));
+        let mut growth = Growth::default();
+        growth.begin(&root, own());
+        assert!(growth.resident.is_empty(), "nobody asks");
+        assert!(!growth.has_grown(&root, own()));
+        let had = growth.resident[&id(std::process::id())];
+        // Other tests of this process take some, too.
+        let memory = vec![1u8; (64 << 20) + (had / 32) as usize];
+        assert!(growth.has_grown(&root, own()), "{} bytes more", memory.len());
+        growth.begin(&root, own());
+        assert!(!growth.has_grown(&root, own()), "it is seen by then");
+        assert!(
+            !growth.has_grown(&root, std::iter::once(id(u32::MAX))),
+            "a process that is gone"
+        );
+    }
+
+    #[test]
+    fn started_processes_are_asked_for_every_few_looks() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = ProcRoot::under(folder.path());
+        std::fs::create_dir(&root.proc).unwrap();
+        let newest =
+            |pid: u32| std::fs::write(root.proc.join("loadavg"), format!("0.1 0.1 0.1 1/200 {pid}\n")).unwrap();
+        newest(100);
+        let mut growth = Growth::default();
+        let four = |growth: &mut Growth| (0..4).map(|_| growth.is_time_for_new(&root)).collect::<Vec<_>>();
+        four(&mut growth);
+        assert_eq!(four(&mut growth), [false; 4]);
+        newest(101);
+        assert_eq!(four(&mut growth), [false, false, false, true]);
+        assert_eq!(four(&mut growth), [false; 4]);
+    }
+
+    #[test]
+    fn many_processes_are_looked_at_less_often() {
+        assert_eq!(Growth::pause(1), EVERY);
+        assert_eq!(Growth::pause(0), EVERY);
+        assert_eq!(Growth::pause(101), EVERY + Duration::from_secs(1));
+    }
+}
