@@ -103,7 +103,7 @@ pub enum ScannerChoice {
 /// Options that `run` and `manage` share.
 #[derive(Debug, Clone, Args)]
 pub struct ManageOptions {
-    #[arg(long, value_name = "NAME", default_value = "mega", help = policy_help())]
+    #[arg(long, value_name = "NAME", default_value = "auto", help = policy_help())]
     pub policy: String,
 
     /// Set a parameter of the policy; may be given more than once

@@ -3,6 +3,7 @@
 //! Pure, as [`crate::policy`] is. The simulator asks them, and a kernel with a fault-time hook can; an unmodified kernel has none. One file per
 //! system, each opening with the system's own terms and numbers.
 
+mod auto;
 mod base;
 mod freebsd;
 mod giant;
@@ -11,6 +12,7 @@ mod linux;
 mod lrbhps;
 mod quicksilver;
 
+pub use auto::{AutoFault, AutoFaultParams};
 pub use base::BaseFault;
 pub use freebsd::{FreeBsd, FreeBsdParams};
 pub use giant::GiantFault;
@@ -227,6 +229,10 @@ pub trait FaultPolicy: Send {
 pub const FAULT_POLICIES: &[(&str, &str)] = &[
     ("base", "base pages only"),
     (
+        "auto",
+        "base pages until a range was filled densely, then huge pages from free blocks",
+    ),
+    (
         "linux",
         "a huge page at a region's first fault, khugepaged behind it (unmodified Linux)",
     ),
@@ -256,6 +262,7 @@ pub const FAULT_POLICIES: &[(&str, &str)] = &[
 pub fn by_name(name: &str) -> Option<Box<dyn FaultPolicy>> {
     Some(match name {
         "base" => Box::<BaseFault>::default(),
+        "auto" => Box::<AutoFault>::default(),
         "linux" => Box::<LinuxFault>::default(),
         "freebsd" => Box::<FreeBsd>::default(),
         "giant" => Box::<GiantFault>::default(),

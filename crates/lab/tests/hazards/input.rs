@@ -76,7 +76,15 @@ fn policies_and_parameters_that_make_no_sense() {
             ("stop_utracking=80%", &["stop_utracking", "start_utracking"]),
             ("udem=80%", &["udem", "uprom"]),
         ] {
-            one_line(&mega(&["manage", "--set", set, &pid]), 2, words);
+            let mega_set = ["--policy", "mega", "--set", set];
+            one_line(&mega(&[&["manage"], &mega_set[..], &[&pid]].concat()), 2, words);
+            one_line(&mega(&[&["run"], &mega_set[..], &["--", "true"]].concat()), 125, words);
+        }
+        for (set, words) in [
+            ("for=speed", &["for", "latency"][..]),
+            ("density=40%", &["density"]),
+            ("uprom=50%", &["uprom"]),
+        ] {
             one_line(&mega(&["run", "--set", set, "--", "true"]), 125, words);
         }
         one_line(&mega(&["policies", "nope"]), 2, &["nope"]);

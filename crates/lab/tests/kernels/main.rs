@@ -41,7 +41,10 @@ fn kinds() -> (Workload, serde_json::Value) {
 /// Has the process managed for a dozen scans and until this is so, or for two minutes.
 fn manage(pid: i32, more: &[&str], so: impl Fn() -> bool) -> tool::Managed {
     let pid = pid.to_string();
-    let args: Vec<&str> = OPEN.iter().chain(more).copied().chain([pid.as_str()]).collect();
+    let mut args: Vec<&str> = OPEN.iter().chain(more).copied().chain([pid.as_str()]).collect();
+    if !more.iter().any(|arg| arg.starts_with("--policy")) {
+        args.push("--policy=mega");
+    }
     let manager = Manager::start("manage", &args);
     let scanned = |line: &&Line| matches!(line.event, Event::Scanned { .. });
     let _ = wait_until(SOON, || manager.lines().iter().filter(scanned).count() >= SCANS && so());

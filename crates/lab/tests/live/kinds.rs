@@ -29,7 +29,7 @@ fn four_kinds(vmas: usize, fork: bool) {
     assert_eq!(huge_among(pid, &of("huge-waste")), REGIONS);
 
     let pid_text = pid.to_string();
-    let mut args = vec!["--interval", "1s", &pid_text];
+    let mut args = vec!["--policy", "mega", "--interval", "1s", &pid_text];
     if slow() > 1 {
         // A promotion of milliseconds takes ten times as long there, and 1 % of the time is soon used up.
         args.push("--stall-budget=20%");

@@ -162,7 +162,15 @@ fn clearing_the_accessed_bits_of_three_gigabytes_splits_no_huge_page() {
         "{} MB of {BIG_MIB} are huge",
         before >> 20
     );
-    let manager = Manager::start(&["--set", "udem=0%", "--interval", "500ms", &program.pid.to_string()]);
+    let manager = Manager::start(&[
+        "--policy",
+        "mega",
+        "--set",
+        "udem=0%",
+        "--interval",
+        "500ms",
+        &program.pid.to_string(),
+    ]);
     std::thread::sleep(Duration::from_secs(10));
     let managed = manager.stop();
     let cleared: Vec<u64> = managed

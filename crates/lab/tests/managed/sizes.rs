@@ -64,7 +64,7 @@ fn regions_of_64_kb_folios_are_promoted_and_demoted_like_any_other() {
         return;
     }
     let (before, counted) = (settings(), faults(64));
-    let prefix = run_with("64K", &["--interval", "300ms"]);
+    let prefix = run_with("64K", &["--policy", "mega", "--interval", "300ms"]);
     let (mut program, ready) = child::start(&prefix, What::Plain, MIB);
     let all = addresses(&ready, "all");
     if let (Some(before), Some(after)) = (counted, faults(64)) {

@@ -123,6 +123,7 @@ fn a_manager_keeps_its_stock_by_chosen_blocks_and_by_the_kernel_where_it_is_told
     let fragmenter = fragmented(384);
     for (how, way) in [("auto", "chosen"), ("chosen", "chosen"), ("node", "node")] {
         let args = [
+            "--policy=mega",
             "--interval=1s",
             "--cpu-budget=100%",
             "--compact=mega:interval=1s,budget=16M",
@@ -203,6 +204,7 @@ fn with_its_eyes_regions_are_promoted_and_left_as_with_any_others() {
     let pid = workload.pid;
     let number = pid.to_string();
     let args = [
+        "--policy=mega",
         "--scanner=module",
         "--interval=500ms",
         "--duration=20s",

@@ -4,7 +4,7 @@
 //!   base  linux  freebsd  quicksilver  lrbhps:t=256  giant                 deciding at faults
 //!   thp-always  thp-madvise  thp-always-defrag                             linux, by the lab's names for its settings
 //!   mega  ingens  khugepaged  ethp  mega:uprom=30%                         scanning, on base pages
-//!   hawkeye                                                                both
+//!   auto  hawkeye                                                          both
 //!   linux+trim  thp-always+mega:uprom=30%                                  scanning on another's faults
 //!   mega:compact=off  mega:compact=demand/floor=2G                         the compaction planner; the kernel selects the blocks
 //!   mega:compact=chosen/mega/budget=200M                                   the same, and the planner selects the blocks (mega.ko)
@@ -292,6 +292,8 @@ mod tests {
             ("lrbhps:t=256", "lrbhps", None),
             ("mega", "base", Some("mega")),
             ("hawkeye", "hawkeye", Some("hawkeye")),
+            ("auto:for=memory", "auto", Some("auto")),
+            ("base+auto", "base", Some("auto")),
             ("thp-always+trim", "linux", Some("trim")),
             ("linux:defrag=defer+madvise+mega:uprom=30%", "linux", Some("mega")),
             ("linux:defrag=defer+madvise", "linux", None),
