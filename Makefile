@@ -33,6 +33,7 @@ build: setup
 
 demo: build
 	@echo "== demo"
+	$(CARGO) build --profile agent --locked -p mega-agent
 	$(SUDO) $(LAB) demo $(if $(REDIS),--redis)
 
 # Tests that drive the machine's memory go one after another, the longest first. Beside them, at a lower priority (that of the storms' own

@@ -9,11 +9,15 @@ use crate::result::Published;
 use crate::run::{CasePlan, Plan};
 use crate::variant::Variant;
 
+pub mod auto;
+pub mod demo;
+pub mod family;
 mod ingens;
 mod lrbhps;
 mod mega;
 mod memomania;
 mod ours;
+mod programs;
 mod study;
 
 /// One experiment.
@@ -59,6 +63,8 @@ pub fn all() -> impl Iterator<Item = &'static Experiment> {
         .chain(study::LIST)
         .chain(memomania::LIST)
         .chain(ours::LIST)
+        .chain(auto::LIST)
+        .chain(programs::LIST)
 }
 
 /// The experiment of this name.

@@ -6,6 +6,9 @@ use crate::run::Plan;
 
 const SYSTEMS: &[&str] = &["base", "thp-always", "mega", "thp-always+trim"];
 
+/// What a demonstration compares: nothing, what systems ship, ours.
+const DEMO_SYSTEMS: &[&str] = &["base", "thp-always", "auto"];
+
 macro_rules! workload {
     ($name:literal, $title:literal, $question:literal, $bytes:expr, $main:expr) => {
         Experiment {
@@ -154,7 +157,11 @@ pub(super) const LIST: &[Experiment] = &[
         setup: |scale| Setup {
             plan: Plan {
                 manager_options: vec!["--interval".to_string(), "1s".to_string()],
-                ..plan(vec![case("demo", program("demo", scale), Unfragmented)], SYSTEMS, DEMO)
+                ..plan(
+                    vec![case("demo", program("demo", scale), Unfragmented)],
+                    DEMO_SYSTEMS,
+                    DEMO,
+                )
             },
             published: Vec::new(),
             size: None,
@@ -173,7 +180,7 @@ pub(super) const LIST: &[Experiment] = &[
                 manager_options: vec!["--interval".to_string(), "1s".to_string()],
                 ..plan(
                     vec![case("redis-warm", program("redis-warm", 0.5 * scale), Unfragmented)],
-                    SYSTEMS,
+                    DEMO_SYSTEMS,
                     &[
                         "settled_per_s",
                         "request_p50_ns",

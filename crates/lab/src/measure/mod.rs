@@ -1,5 +1,6 @@
 //! What is measured around a run of any program: memory over time, counters, processor time, noise.
 
+pub mod agent;
 pub mod counters;
 pub mod faults;
 pub mod machine;

@@ -16,6 +16,7 @@ pub fn metrics() -> Vec<Metric> {
         Metric::new("gigantic_bytes", "in pages of 1 GB", Unit::Bytes, Better::Neither),
         Metric::new("waste_bytes", "wasted in huge pages", Unit::Bytes, Better::Lower),
         Metric::new("peak_rss_bytes", "peak resident", Unit::Bytes, Better::Lower),
+        Metric::new("mean_rss_bytes", "resident, mean", Unit::Bytes, Better::Lower),
         Metric::new("peak_huge_bytes", "peak in huge pages", Unit::Bytes, Better::Neither),
         Metric::new(
             "free_blocks",
@@ -42,7 +43,7 @@ pub fn settled(series: &Series) -> Option<f64> {
     crate::stats::median(&rates[rates.len() - rates.len().div_ceil(SETTLED_PART)..])
 }
 
-/// The largest values of a series, and the last number of free blocks.
+/// The largest values of a series, the mean of resident memory, and the last number of free blocks.
 #[must_use]
 pub fn at_most(series: &Series) -> BTreeMap<String, f64> {
     let mut values = BTreeMap::new();
@@ -51,6 +52,11 @@ pub fn at_most(series: &Series) -> BTreeMap<String, f64> {
         if let Some(most) = column(column_name).reduce(f64::max) {
             values.insert(name.to_string(), most);
         }
+    }
+    let resident: Vec<f64> = column("rss_bytes").collect();
+    if !resident.is_empty() {
+        let mean = resident.iter().sum::<f64>() / resident.len() as f64;
+        values.insert("mean_rss_bytes".to_string(), mean);
     }
     if let Some(last) = column("free_blocks").last() {
         values.insert("free_blocks".to_string(), last);
@@ -103,8 +109,9 @@ mod tests {
 
     #[test]
     fn the_most_memory_and_the_last_free_blocks_are_kept() {
-        let rss = at_most(&series("rss_bytes", &[Some(3.0), None, Some(9.0), Some(5.0)]));
-        assert_eq!(rss, BTreeMap::from([("peak_rss_bytes".to_string(), 9.0)]));
+        let rss = at_most(&series("rss_bytes", &[Some(3.0), None, Some(9.0), Some(6.0)]));
+        let expected = [("peak_rss_bytes".to_string(), 9.0), ("mean_rss_bytes".to_string(), 6.0)];
+        assert_eq!(rss, BTreeMap::from(expected));
         let free = at_most(&series("free_blocks", &[Some(3.0), Some(2.0), None]));
         assert_eq!(free, BTreeMap::from([("free_blocks".to_string(), 2.0)]));
     }

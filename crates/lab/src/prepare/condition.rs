@@ -27,6 +27,8 @@ pub enum Condition {
     Limit(Bytes),
     /// Another program allocates, touches and frees memory all the time, on the client's processor.
     Neighbour,
+    /// A computation runs on every processor, so that nothing can be done beside the program for free.
+    Busy,
 }
 
 impl Condition {
@@ -41,7 +43,7 @@ impl Condition {
 
 /// The name of no condition.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is not a condition: unfragmented, fragmented=SHARE, limit=SIZE or neighbour")]
+#[error("'{0}' is not a condition: unfragmented, fragmented=SHARE, limit=SIZE, neighbour or busy")]
 pub struct ConditionError(String);
 
 impl FromStr for Condition {
@@ -53,6 +55,7 @@ impl FromStr for Condition {
             None if text == "unfragmented" => Ok(Self::Unfragmented),
             None if text == "fragmented" => Ok(Self::Fragmented(Share::percent(90))),
             None if text == "neighbour" => Ok(Self::Neighbour),
+            None if text == "busy" => Ok(Self::Busy),
             Some(("fragmented", share)) => share.parse().map(Self::Fragmented).map_err(|_| wrong()),
             Some(("limit", size)) => size.parse().map(Self::Limit).map_err(|_| wrong()),
             _ => Err(wrong()),
@@ -67,6 +70,7 @@ impl fmt::Display for Condition {
             Self::Fragmented(share) => write!(f, "fragmented={share}"),
             Self::Limit(size) => write!(f, "limit={}", exact(*size)),
             Self::Neighbour => f.write_str("neighbour"),
+            Self::Busy => f.write_str("busy"),
         }
     }
 }
@@ -91,7 +95,7 @@ const FRAGMENT_TRIES: usize = 3;
 #[derive(Debug, Default)]
 pub struct Kept {
     group: Option<Group>,
-    neighbour: Option<Neighbour>,
+    neighbours: Vec<Neighbour>,
     fragmenter: Option<Fragmenter>,
 }
 
@@ -116,7 +120,16 @@ impl Condition {
             Self::Unfragmented => compact_if_needed(root)?,
             Self::Fragmented(share) => kept.fragmenter = Some(fragmented(share, root, state, launch)?),
             Self::Limit(size) => kept.group = Some(Group::limited(root, size)?),
-            Self::Neighbour => kept.neighbour = Some(neighbour(launch)?),
+            Self::Neighbour => {
+                let words = ["churn", "--mib", "512", "--times", "1000000000"];
+                kept.neighbours = vec![neighbour(launch, &words, launch.client_cpu)?];
+            }
+            Self::Busy => {
+                compact_if_needed(root)?;
+                let processors = std::thread::available_parallelism().map_or(1, usize::from);
+                let one = |cpu| neighbour(launch, &["compute", "--passes", "1000000000000"], Some(cpu));
+                kept.neighbours = (0..processors).map(one).collect::<Result<_, _>>()?;
+            }
         }
         Ok(kept)
     }
@@ -203,10 +216,10 @@ fn fragmented(share: Share, root: &ProcRoot, state: &Path, launch: &Launch) -> R
     )))
 }
 
-fn neighbour(launch: &Launch) -> Result<Neighbour, ProgramError> {
+fn neighbour(launch: &Launch, words: &[&str], cpu: Option<usize>) -> Result<Neighbour, ProgramError> {
     let mut command = Command::new(&launch.lab);
-    command.args(["workload", "churn", "--mib", "512", "--times", "1000000000"]);
-    if let Some(cpu) = launch.client_cpu {
+    command.arg("workload").args(words);
+    if let Some(cpu) = cpu {
         command.args(["--pin", &cpu.to_string()]);
     }
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -232,6 +245,7 @@ mod tests {
             "limit=12345",
             "limit=300M",
             "neighbour",
+            "busy",
         ] {
             assert_eq!(name.parse::<Condition>().unwrap().to_string(), name);
         }

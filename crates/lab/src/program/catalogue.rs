@@ -4,6 +4,7 @@ use super::batch::Batch;
 use super::builtin::{builtin, Builtin};
 use super::mariadb::MariaDb;
 use super::memcached::Memcached;
+use super::real;
 use super::redis::Redis;
 use super::sqlite::Sqlite;
 use super::Program;
@@ -238,6 +239,67 @@ const CATALOGUE: &[Entry] = &[
         make: |scale| workload("sparse", &[("mib", mib(6144.0, scale)), serve()], 1),
     },
     Entry {
+        name: "gups-first",
+        help: "random updates of 4 GB of 64-bit integers, the first 15 s",
+        make: |scale| {
+            let sizes = [
+                ("mib", mib(4096.0, scale)),
+                ("seconds", format!("{:.1}", (15.0 * scale).clamp(0.5, 15.0))),
+                ("check", String::new()),
+            ];
+            renamed(workload_of("gups", &sizes, 1), "gups-first")
+        },
+    },
+    Entry {
+        name: "rehash",
+        help: "a hash table that doubles up to 1 GB, then lookups",
+        make: |scale| {
+            let seconds = ("seconds", format!("{:.1}", (10.0 * scale).clamp(0.5, 10.0)));
+            workload("rehash", &[("mib", mib(1024.0, scale)), seconds], 1)
+        },
+    },
+    Entry {
+        name: "grow",
+        help: "an array that realloc grows to 2 GB, three times",
+        make: |scale| workload("grow", &[("mib", mib(2048.0, scale)), ("times", "3".into())], 1),
+    },
+    Entry {
+        name: "again",
+        help: "an array of 1 GB allocated, written and freed, 20 times",
+        make: |scale| {
+            let sizes = [
+                ("mib", mib(1024.0, scale)),
+                ("times", "20".into()),
+                ("whole", String::new()),
+            ];
+            renamed(workload_of("churn", &sizes, 1), "again")
+        },
+    },
+    Entry {
+        name: "scattered",
+        help: "a scattered sixth of 3 GB, held for 10 s",
+        make: |scale| {
+            let seconds = ("seconds", format!("{:.1}", (10.0 * scale).clamp(0.5, 10.0)));
+            renamed(
+                workload_of("sparse", &[("mib", mib(3072.0, scale)), seconds], 1),
+                "scattered",
+            )
+        },
+    },
+    Entry {
+        name: "arenas",
+        help: "8 threads with 2 GB of small objects, half of them replaced 4 times",
+        make: |scale| workload("arenas", &[("mib", mib(2048.0, scale))], 1),
+    },
+    Entry {
+        name: "forks",
+        help: "a fork server with 1 GB: 200 children that write 200 pages each",
+        make: |scale| {
+            let times = ("times", format!("{:.0}", (200.0 * scale).max(5.0)));
+            workload("forks", &[("mib", mib(1024.0, scale)), times], 1)
+        },
+    },
+    Entry {
         name: "redis-set",
         help: "2 M sets of 4 KB into an empty Redis (MEGA, tables 1 and 2)",
         make: |scale| Box::new(Redis::set(scale)),
@@ -311,6 +373,41 @@ const CATALOGUE: &[Entry] = &[
         name: "python",
         help: "a loop in Python; huge pages do little for it",
         make: |scale| Box::new(Batch::python(scale)),
+    },
+    Entry {
+        name: "numpy",
+        help: "NumPy and SciPy: arrays, a sparse matrix, FFT; installs them by pip",
+        make: |scale| Box::new(real::NUMPY.job(scale)),
+    },
+    Entry {
+        name: "duckdb",
+        help: "DuckDB: a join and a group-by; installs it by pip",
+        make: |scale| Box::new(real::DUCKDB.job(scale)),
+    },
+    Entry {
+        name: "sklearn",
+        help: "scikit-learn: boosting and k-means; installs it by pip",
+        make: |scale| Box::new(real::SKLEARN.job(scale)),
+    },
+    Entry {
+        name: "jvm",
+        help: "a JVM: a hash map of small objects under G1",
+        make: |scale| Box::new(real::JVM.job(scale)),
+    },
+    Entry {
+        name: "go",
+        help: "Go: maps in four goroutines under its collector",
+        make: |scale| Box::new(real::GO.job(scale)),
+    },
+    Entry {
+        name: "node",
+        help: "Node: a map of objects and buffers",
+        make: |scale| Box::new(real::NODE.job(scale)),
+    },
+    Entry {
+        name: "workers",
+        help: "Python: four forked workers, copies on write",
+        make: |scale| Box::new(real::WORKERS.job(scale)),
     },
 ];
 

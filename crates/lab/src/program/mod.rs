@@ -8,6 +8,7 @@ pub mod catalogue;
 pub mod command;
 pub mod mariadb;
 pub mod memcached;
+pub mod real;
 pub mod redis;
 pub mod sqlite;
 mod support;

@@ -21,14 +21,14 @@ use crate::measure::counters::{Counters, KernelThreads};
 use crate::measure::faults::Watched;
 use crate::measure::noise::{Before, Probe};
 use crate::measure::sampler::Sampler;
-use crate::measure::{mosaic, speedup, summary};
+use crate::measure::{agent as inside, mosaic, speedup, summary};
 use crate::prepare::condition::Condition;
 use crate::prepare::hugetlb::{reserve, ReserveError};
 use crate::prepare::pool::{keep_freed_memory_backed, PrefaultedPool, Takers};
 use crate::program::{Figures, Launch, ProgramError};
 use crate::result::{Noise, Outcome, Record, Run, Series};
 use crate::stats;
-use crate::variant::{Mosaic, Variant};
+use crate::variant::{agent, Variant};
 
 mod plan;
 mod watcher;
@@ -165,6 +165,9 @@ impl Bench<'_> {
         case.program.ready().map_err(|e| e.to_string())?;
         variant.supported(&self.root).map_err(|e| e.to_string())?;
         let mut needs = case.program.needs().memory_bytes;
+        if variant.agent.is_some() {
+            agent::library(&self.options.mega)?;
+        }
         if let Some(mosaic) = &variant.mosaic {
             self.options.library.as_ref().map_err(Clone::clone)?;
             let pages = mosaic.pages(needs);
@@ -187,17 +190,24 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// The program's environment for a mosaic, which reports to this file.
+    /// The program's environment for an agent, which leaves its pages in the folder, or for a mosaic, which reports to this file.
     fn environment(
         &self,
-        mosaic: Option<&Mosaic>,
+        variant: &Variant,
         needs_bytes: u64,
+        folder: &Path,
         report: &Path,
     ) -> Result<Vec<(OsString, OsString)>, ProgramError> {
-        let Some(mosaic) = mosaic else { return Ok(Vec::new()) };
+        let preloaded = std::env::var_os("LD_PRELOAD");
+        if let Some(agent) = &variant.agent {
+            let library = agent::library(&self.options.mega).map_err(ProgramError::NotHere)?;
+            return Ok(agent.environment(&library, folder, preloaded.as_deref()));
+        }
+        let Some(mosaic) = &variant.mosaic else {
+            return Ok(Vec::new());
+        };
         let library = self.options.library.as_ref();
         let library = library.map_err(|why| ProgramError::NotHere(why.clone()))?;
-        let preloaded = std::env::var_os("LD_PRELOAD");
         let made = mosaic.environment(needs_bytes, library, report, preloaded.as_deref());
         made.map_err(ProgramError::NotHere)
     }
@@ -238,7 +248,7 @@ impl Bench<'_> {
         let launch = Launch {
             mega: self.options.mega.clone(),
             lab: self.options.lab.clone(),
-            environment: self.environment(variant.mosaic.as_ref(), needs_bytes, &mosaic_report)?,
+            environment: self.environment(variant, needs_bytes, scratch.path(), &mosaic_report)?,
             program_cpu: self.options.program_cpu,
             client_cpu: self.options.client_cpu,
             scratch: scratch.path().to_path_buf(),
@@ -317,6 +327,18 @@ impl Bench<'_> {
                     obeyed = Err(ProgramError::NoFigure {
                         program: case.program.name(),
                         why: "none of its processes reported to libmemomania: it is statically linked, privileged, or was killed"
+                            .into(),
+                    });
+                }
+            }
+        }
+        if variant.agent.is_some() {
+            match inside::read(scratch.path()) {
+                Some(did) => run.values.extend(did),
+                None => {
+                    obeyed = Err(ProgramError::NoFigure {
+                        program: case.program.name(),
+                        why: "none of its processes loaded libmega_agent.so: it is statically linked or privileged"
                             .into(),
                     });
                 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
 
-use crate::measure::{counters, faults, manager, mosaic, speedup, summary};
+use crate::measure::{agent, counters, faults, manager, mosaic, speedup, summary};
 use crate::prepare::condition::Condition;
 use crate::program::Program;
 use crate::result::{Case, Metric, Record};
@@ -95,6 +95,7 @@ impl Plan {
             .chain(mosaic::metrics())
             .chain(self.wants_speedup().then(speedup::metric))
             .chain(manager::metrics())
+            .chain(agent::metrics())
             .chain(counters::metrics());
         for mut metric in own.chain(around) {
             if all.iter().all(|known| known.name != metric.name) {

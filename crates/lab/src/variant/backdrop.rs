@@ -14,17 +14,20 @@ pub enum Backdrop {
     ThpMadvise,
     /// Stock THP with direct compaction in every fault: the baseline of the LRBHPS evaluation (section 4).
     ThpAlwaysDefrag,
+    /// Stock THP wherever it fits, where khugepaged collapses only regions without a hole. Some systems ship it; it bounds waste.
+    ThpNone0,
     /// 64 KB folios at faults, no larger ones.
     Mthp64k,
 }
 
 impl Backdrop {
     /// All, with their names.
-    pub const ALL: [(Self, &'static str); 5] = [
+    pub const ALL: [(Self, &'static str); 6] = [
         (Self::Base, "base"),
         (Self::ThpAlways, "thp-always"),
         (Self::ThpMadvise, "thp-madvise"),
         (Self::ThpAlwaysDefrag, "thp-always-defrag"),
+        (Self::ThpNone0, "thp-none0"),
         (Self::Mthp64k, "mthp-64k"),
     ];
 
@@ -40,17 +43,24 @@ impl Backdrop {
             Self::ThpAlways => "stock THP, always",
             Self::ThpMadvise => "stock THP where the program requests it",
             Self::ThpAlwaysDefrag => "stock THP, always, with direct compaction in the fault",
+            Self::ThpNone0 => "stock THP, always, with khugepaged's max_ptes_none 0",
             Self::Mthp64k => "64 KB folios at faults",
         }
     }
 
-    /// Settings below /sys/kernel/mm/transparent_hugepage. khugepaged runs in the THP ones only, with its defaults.
+    /// Settings below /sys/kernel/mm/transparent_hugepage. khugepaged runs in the THP ones only, with its defaults but for
+    /// max_ptes_none, of which MADV_COLLAPSE takes no notice.
     pub(super) fn settings(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::Base => &[("enabled", "never")],
             Self::ThpAlways => &[("enabled", "always"), ("defrag", "madvise")],
             Self::ThpMadvise => &[("enabled", "madvise"), ("defrag", "madvise")],
             Self::ThpAlwaysDefrag => &[("enabled", "always"), ("defrag", "always")],
+            Self::ThpNone0 => &[
+                ("enabled", "always"),
+                ("defrag", "madvise"),
+                ("khugepaged/max_ptes_none", "0"),
+            ],
             Self::Mthp64k => &[("enabled", "never"), (MTHP_64K, "always")],
         }
     }

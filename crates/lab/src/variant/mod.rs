@@ -2,7 +2,7 @@
 //! manages the program or a mosaic of page sizes that it is started on.
 //!
 //! ```text
-//!   base  thp-always  thp-madvise  thp-always-defrag  mthp-64k        backdrops
+//!   base  thp-always  thp-madvise  thp-always-defrag  thp-none0  mthp-64k  backdrops
 //!   mega  ingens  trim  khugepaged  …                                 a policy on the backdrop `base`
 //!   thp-always+trim   mthp-64k+mega   base+mega:uprom=30%:mprom=80%         a policy on another backdrop, with parameters
 //!   mega:compact=ingens   mega:compact=off                  the compaction planner; else the manager's default
@@ -10,6 +10,7 @@
 //!   mega:scanner=module                                     how page tables are read
 //!   mega:compact=demand/floor=2G/budget=1G                  with parameters of the planner
 //!   mega:cpu-budget=10%:stall-budget=20%                    what managing may cost
+//!   auto   auto:agent   auto:manager   auto:for=latency     libmega_agent.so inside the program and a manager beside it; one of them
 //!   mosaic:2M   mosaic:1G   mosaic:heap=1G@0/2M:anon=4K     page sizes by libmemomania, see [`mosaic`]
 //! ```
 //!
@@ -21,7 +22,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use mega_core::compaction::planner;
-use mega_core::policy::{by_name, POLICIES};
+use mega_core::policy::{by_name, Policy, POLICIES};
 use mega_core::units::Share;
 use mega_linux::knobs::{KnobError, Knobs};
 use mega_linux::module::Module;
@@ -29,9 +30,11 @@ use mega_linux::proc::ProcRoot;
 
 use crate::result::VariantInfo;
 
+pub mod agent;
 mod backdrop;
 pub mod mosaic;
 
+pub use agent::Agent;
 pub use backdrop::Backdrop;
 use backdrop::MTHP_64K;
 pub use mosaic::Mosaic;
@@ -50,12 +53,78 @@ const BUDGETS: [&str; 2] = ["cpu-budget", "stall-budget"];
 /// The prefix of a mosaic.
 const MOSAIC: &str = "mosaic";
 
+/// The policy that has an agent inside the program and a manager beside it, and the words for one of them alone.
+const AUTO: &str = "auto";
+const AGENT_ALONE: &str = "agent";
+const MANAGER_ALONE: &str = "manager";
+/// What matters for the program: of agent and manager.
+const INTENT: &str = "for";
+
 /// The default backdrop of a policy or a mosaic.
-fn below(mosaic: Option<&Mosaic>) -> Backdrop {
+fn below(policy: &str, mosaic: Option<&Mosaic>) -> Backdrop {
     match mosaic {
+        _ if policy == AUTO => Backdrop::ThpMadvise,
         Some(mosaic) if mosaic.has_transparent() => Backdrop::ThpMadvise,
         _ => Backdrop::Base,
     }
+}
+
+/// What a policy's parameters say, `made` being the policy where this build has it.
+fn managed(policy: &str, params: &[&str], mut made: Option<Box<dyn Policy>>) -> Result<Managed, String> {
+    let (mut set, mut options) = (Vec::new(), BTreeMap::new());
+    for param in params {
+        let (key, value) = param
+            .split_once('=')
+            .ok_or_else(|| format!("'{param}' is not KEY=VALUE"))?;
+        if key == COMPACT {
+            check_planner(value)?;
+            options.insert(key.to_string(), value.to_string());
+        } else if CHOICES
+            .iter()
+            .any(|(name, values)| *name == key && values.contains(&value))
+        {
+            options.insert(key.to_string(), value.to_string());
+        } else if BUDGETS.contains(&key) {
+            value.parse::<Share>().map_err(|e| e.to_string())?;
+            options.insert(key.to_string(), value.to_string());
+        } else {
+            if let Some(made) = &mut made {
+                made.set(key, value).map_err(|e| e.to_string())?;
+            }
+            set.push((*param).to_string());
+        }
+    }
+    if let Some(made) = &made {
+        made.check().map_err(|e| e.to_string())?;
+    }
+    Ok(Managed {
+        policy: policy.to_string(),
+        set,
+        options,
+    })
+}
+
+/// Agent and manager of `auto` with these parameters.
+fn auto(params: &[&str]) -> Result<(Option<Agent>, Option<Managed>), String> {
+    let alone: Vec<&str> = params.iter().copied().filter(|word| !word.contains('=')).collect();
+    let (has_agent, has_manager) = match alone.as_slice() {
+        [] => (true, true),
+        [AGENT_ALONE] => (true, false),
+        [MANAGER_ALONE] => (false, true),
+        _ => return Err(format!("expected {AGENT_ALONE}, {MANAGER_ALONE} or neither")),
+    };
+    let rest: Vec<&str> = params.iter().copied().filter(|word| word.contains('=')).collect();
+    let intent = rest.iter().find_map(|param| param.strip_prefix("for="));
+    intent.map_or(Ok(()), agent::check_intent)?;
+    let of_manager = if has_manager { rest.as_slice() } else { &[] };
+    if let (false, Some(param)) = (has_manager, rest.iter().find(|param| !param.starts_with("for="))) {
+        return Err(format!("an agent alone has no '{param}'"));
+    }
+    let manager = has_manager
+        .then(|| managed(AUTO, of_manager, by_name(AUTO)))
+        .transpose()?;
+    let intent = intent.map(str::to_string);
+    Ok((has_agent.then_some(Agent { intent }), manager))
 }
 
 /// A policy that manages the program, with parameters as text.
@@ -84,6 +153,8 @@ pub struct Variant {
     pub backdrop: Backdrop,
     /// The policy that manages the program; none in the kernel's own variants.
     pub managed: Option<Managed>,
+    /// The agent that the program is started with, if any.
+    pub agent: Option<Agent>,
     /// The page sizes that the program is started on, if any.
     pub mosaic: Option<Mosaic>,
     /// Tells identical variants apart.
@@ -145,13 +216,15 @@ impl FromStr for Variant {
             Some((text, label)) => (text, Some(label.to_string())),
             None => (text, None),
         };
+        let kernels_own = |backdrop: Backdrop| Self {
+            backdrop,
+            managed: None,
+            agent: None,
+            mosaic: None,
+            label: label.clone(),
+        };
         if let Some(backdrop) = backdrop(text) {
-            return Ok(Self {
-                backdrop,
-                managed: None,
-                mosaic: None,
-                label,
-            });
+            return Ok(kernels_own(backdrop));
         }
         // Parameters may contain a plus, names do not.
         let (names, params) = text.split_once(':').unwrap_or((text, ""));
@@ -159,57 +232,31 @@ impl FromStr for Variant {
             Some((name, policy)) => (Some(backdrop(name).ok_or_else(unknown)?), policy),
             None => (None, names),
         };
-        if policy == MOSAIC {
-            let wrong = |why| VariantError::Parameter {
-                name: text.to_string(),
-                why,
-            };
-            let mosaic = Mosaic::parse(params).map_err(wrong)?;
-            return Ok(Self {
-                backdrop: given.unwrap_or(below(Some(&mosaic))),
-                managed: None,
-                mosaic: Some(mosaic),
-                label,
-            });
-        }
-        let backdrop = given.unwrap_or(below(None));
-        let mut made = by_name(policy).ok_or_else(unknown)?;
-        let (mut set, mut options) = (Vec::new(), BTreeMap::new());
-        let wrong = |why: String| VariantError::Parameter {
+        let wrong = |why| VariantError::Parameter {
             name: text.to_string(),
             why,
         };
-        for param in params.split(':').filter(|p| !p.is_empty()) {
-            let (key, value) = param
-                .split_once('=')
-                .ok_or_else(|| wrong(format!("'{param}' is not KEY=VALUE")))?;
-            if key == COMPACT {
-                check_planner(value).map_err(wrong)?;
-                options.insert(key.to_string(), value.to_string());
-            } else if CHOICES
-                .iter()
-                .any(|(name, values)| *name == key && values.contains(&value))
-            {
-                options.insert(key.to_string(), value.to_string());
-            } else if BUDGETS.contains(&key) {
-                value.parse::<Share>().map_err(|e| wrong(e.to_string()))?;
-                options.insert(key.to_string(), value.to_string());
-            } else {
-                made.set(key, value).map_err(|e| wrong(e.to_string()))?;
-                set.push(param.to_string());
-            }
+        if policy == MOSAIC {
+            let mosaic = Mosaic::parse(params).map_err(wrong)?;
+            let backdrop = given.unwrap_or(below(policy, Some(&mosaic)));
+            return Ok(Self {
+                mosaic: Some(mosaic),
+                ..kernels_own(backdrop)
+            });
         }
-        made.check().map_err(|e| wrong(e.to_string()))?;
-        let managed = Some(Managed {
-            policy: policy.to_string(),
-            set,
-            options,
-        });
+        let backdrop = given.unwrap_or(below(policy, None));
+        let params: Vec<&str> = params.split(':').filter(|param| !param.is_empty()).collect();
+        let (agent, managed) = match policy {
+            AUTO => auto(&params).map_err(wrong)?,
+            _ => {
+                let made = by_name(policy).ok_or_else(unknown)?;
+                (None, Some(managed(policy, &params, Some(made)).map_err(wrong)?))
+            }
+        };
         Ok(Self {
-            backdrop,
+            agent,
             managed,
-            mosaic: None,
-            label,
+            ..kernels_own(backdrop)
         })
     }
 }
@@ -231,16 +278,32 @@ fn planner_option(text: &str) -> String {
 
 impl fmt::Display for Variant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.managed.is_none() && self.mosaic.is_none() {
+        let policy = match (&self.managed, &self.agent) {
+            (Some(managed), _) => managed.policy.as_str(),
+            (None, Some(_)) => AUTO,
+            (None, None) => "",
+        };
+        if policy.is_empty() && self.mosaic.is_none() {
             f.write_str(self.backdrop.name())?;
-        } else if self.backdrop != below(self.mosaic.as_ref()) {
+        } else if self.backdrop != below(policy, self.mosaic.as_ref()) {
             write!(f, "{}+", self.backdrop.name())?;
         }
-        if let Some(managed) = &self.managed {
-            f.write_str(&managed.policy)?;
-            for set in managed.all() {
-                write!(f, ":{set}")?;
+        match (&self.managed, &self.agent) {
+            (None, Some(agent)) => {
+                write!(f, "{AUTO}:{AGENT_ALONE}")?;
+                if let Some(intent) = &agent.intent {
+                    write!(f, ":{INTENT}={intent}")?;
+                }
             }
+            (Some(managed), None) if managed.policy == AUTO => {
+                write!(f, "{AUTO}:{MANAGER_ALONE}")?;
+                managed.all().try_for_each(|set| write!(f, ":{set}"))?;
+            }
+            (Some(managed), _) => {
+                f.write_str(&managed.policy)?;
+                managed.all().try_for_each(|set| write!(f, ":{set}"))?;
+            }
+            (None, None) => {}
         }
         if let Some(mosaic) = &self.mosaic {
             write!(f, "{MOSAIC}:{mosaic}")?;
@@ -279,6 +342,11 @@ impl Variant {
         if is(COMPACT_HOW, "chosen") || is(SCANNER, "module") {
             if let Err(error) = Module::open() {
                 return lacks(&error.to_string());
+            }
+        }
+        if let Some(policy) = self.managed.as_ref().map(|managed| &managed.policy) {
+            if by_name(policy).is_none() {
+                return lacks(&format!("this build has no policy '{policy}'"));
             }
         }
         if self.backdrop == Backdrop::Mthp64k && !root.thp(MTHP_64K).exists() {
@@ -324,7 +392,11 @@ impl Variant {
     /// For the record.
     #[must_use]
     pub fn info(&self, root: &ProcRoot) -> VariantInfo {
-        let about = match (&self.managed, &self.mosaic) {
+        let agent = self.agent.as_ref().map(|agent| match &agent.intent {
+            Some(intent) => format!(", libmega_agent.so inside, for {intent}"),
+            None => ", libmega_agent.so inside".to_string(),
+        });
+        let mut about = match (&self.managed, &self.mosaic) {
             (None, None) => self.backdrop.about().to_string(),
             (None, Some(mosaic)) => format!("{}; {}", self.backdrop.about(), mosaic.about()),
             (Some(managed), _) => {
@@ -340,6 +412,7 @@ impl Variant {
                 )
             }
         };
+        about += &agent.unwrap_or_default();
         let knobs: BTreeMap<String, String> = self
             .settings(root)
             .into_iter()
@@ -384,6 +457,15 @@ mod tests {
             "thp-always+mosaic:heap=2M:thp@0+64M/4K:anon=4K",
             "mosaic:heap=1G@0/2M:anon=2M@2M+64M:fallback=smaller",
             "mosaic:2M:share=25%",
+            "thp-none0",
+            "auto",
+            "auto:agent",
+            "auto:manager#2",
+            "auto:agent:for=latency",
+            "thp-always+auto",
+            "thp-always+auto:agent",
+            "auto:compact=off",
+            "auto:manager:compact=off",
         ] {
             let variant: Variant = name.parse().unwrap();
             assert_eq!(variant.to_string(), name);
@@ -418,9 +500,44 @@ mod tests {
             "mosaic:2M:uprom=30%",
             "mega+mosaic:2M",
             "nosuch+mosaic:2M",
+            "auto:nobody",
+            "auto:agent:manager",
+            "auto:agent:for=fun",
+            "auto:agent:compact=off",
+            "auto:compact=nobody",
         ] {
             assert!(bad.parse::<Variant>().is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn auto_is_agent_and_manager_or_one_of_them_where_programs_may_advise() {
+        for (name, agent, manager) in [
+            ("auto", true, true),
+            ("auto:agent", true, false),
+            ("auto:manager", false, true),
+        ] {
+            let variant: Variant = name.parse().unwrap();
+            assert_eq!(variant.backdrop, Backdrop::ThpMadvise, "{name}");
+            assert_eq!((variant.agent.is_some(), variant.managed.is_some()), (agent, manager));
+            let options = variant.manager_options();
+            assert_eq!(
+                options,
+                manager.then(|| ["--policy", "auto"].map(str::to_string).to_vec())
+            );
+            let about = variant.info(&ProcRoot::default()).about;
+            assert_eq!(about.contains("libmega_agent.so"), agent, "{about}");
+        }
+    }
+
+    #[test]
+    fn khugepaged_fills_no_holes_in_the_backdrop_that_says_so() {
+        let variant: Variant = "thp-none0".parse().unwrap();
+        let settings = variant.settings(&ProcRoot::default());
+        let none = settings
+            .iter()
+            .find(|(path, _)| path.ends_with("khugepaged/max_ptes_none"));
+        assert_eq!(none.map(|(_, value)| *value), Some("0"));
     }
 
     #[test]

@@ -2,12 +2,15 @@
 //! lines. `mega workload NAME --key value…` and the binary `mega-workload` both call [`run`]. [`stage`] defines the events and
 //! their order.
 
+pub mod arenas;
 pub mod btree;
 pub mod chunks;
 pub mod churn;
 pub mod compute;
 pub mod events;
+pub mod forks;
 pub mod graph;
+pub mod grow;
 pub mod gups;
 pub mod hold;
 pub mod holes;
@@ -15,6 +18,7 @@ mod hot;
 pub mod kinds;
 pub mod kv;
 pub mod paths;
+pub mod rehash;
 pub mod simplex;
 pub mod sizes;
 pub mod sparse_area;
@@ -218,6 +222,10 @@ pub const LIST: &[Entry] = &[
         "frees half of its memory in 1 MB chunks (MEGA, Figure 2)",
         holes::Options
     ),
+    entry!("grow", "fills an array that realloc grows", grow::Options),
+    entry!("rehash", "fills and reads a hash table that doubles", rehash::Options),
+    entry!("arenas", "threads with small objects of all sizes", arenas::Options),
+    entry!("forks", "a fork server: copies on write", forks::Options),
     entry!(
         "kinds",
         "regions of the four kinds a policy must distinguish",

@@ -22,6 +22,7 @@ const LABELS: &[(&str, &str)] = &[
     ("iterate_ns", "time to iterate"),
     ("free_ns", "time to free"),
     ("delete_ns", "time to delete"),
+    ("inserts_per_s", "inserts/s"),
     ("longest_gap_ns", "longest gap"),
     ("used_bytes", "used memory"),
     ("touched_bytes", "touched memory"),
@@ -81,6 +82,15 @@ const MEASURES: &[Measures] = &[
         &["elapsed_ns", "first_touch_ns", "iterate_ns", "free_ns", "ops_per_s"],
         &["round"],
     ),
+    ("grow", 1, &["elapsed_ns", "first_touch_ns", "ops_per_s"], &["page"]),
+    (
+        "rehash",
+        1,
+        &["ops_per_s", "load_ns", "inserts_per_s", "elapsed_ns"],
+        &[],
+    ),
+    ("arenas", 1, &["elapsed_ns", "ops_per_s"], &[]),
+    ("forks", 1, &["ops_per_s", "first_touch_ns", "elapsed_ns"], &["request"]),
     ("stride", 1, &["elapsed_ns", "ops_per_s", "op_ns"], &[]),
     ("sizes", 1, &["ops_per_s", "allocate_ns", "free_ns", "elapsed_ns"], &[]),
     (

@@ -57,14 +57,19 @@ pub struct BenchOptions {
 }
 
 /// `mega bench`
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(
     after_help = "mega bench list                 the experiments: source, needs, time\n\
 mega bench NAME...              run them\n\
 mega bench all --budget 20m     run what fits into the time\n\
 mega bench run -- CMD ARGS      measure any command\n\
+mega bench auto                 the proof of auto: every program, every condition; goes on\n\
+                                where it was stopped. --only, --condition, --list\n\
+mega bench programs             real programs: what huge pages do to each. The same options\n\
+mega bench auto --table FILES   the document, with auto's gates, from such records\n\
 mega bench compare A B          two results of the same experiment side by side\n\n\
-Variants: base, thp-always, thp-madvise, thp-always-defrag, mthp-64k, or a policy (mega, ingens, trim ...)\n\
+Variants: base, thp-always, thp-madvise, thp-always-defrag, thp-none0, mthp-64k, a policy (mega, ingens, trim ...)\n\
+or auto (agent and manager), auto:agent, auto:manager,\n\
 with parameters and on a backdrop: mega:uprom=30%, thp-always+trim, mthp-64k+mega. Or page sizes by\n\
 libmemomania: mosaic:2M, mosaic:1G, mosaic:heap=1G@0/2M:anon=4K (as mega mosaic, / for its commas).\n\
 Each setting that a variant makes is put back; after kill -9 by the next start or `mega off`."
@@ -88,7 +93,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "V,V", value_delimiter = ',')]
     pub variants: Vec<String>,
 
-    /// State of the machine: unfragmented, fragmented=90%, limit=4G, neighbour
+    /// State of the machine: unfragmented, fragmented=90%, limit=4G, neighbour, busy
     #[arg(long, value_name = "C")]
     pub condition: Option<String>,
 
@@ -100,6 +105,18 @@ pub struct BenchArgs {
     /// With `all`: run what fits into this time
     #[arg(long, value_name = "TIME", value_parser = parse_interval)]
     pub budget: Option<Duration>,
+
+    /// With `auto` and `programs`: these programs only
+    #[arg(long, value_name = "NAME,NAME", value_delimiter = ',')]
+    pub only: Vec<String>,
+
+    /// With `auto` and `programs`: what would be run, and how long it takes
+    #[arg(long)]
+    pub list: bool,
+
+    /// With `auto` and `programs`: the document made from these records
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    pub table: Vec<PathBuf>,
 
     #[command(flatten)]
     pub common: BenchOptions,
@@ -114,7 +131,8 @@ pub(super) fn parse_rounds(text: &str) -> Result<usize, String> {
 
 pub(super) fn parse_scale(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
+        Err(_) if text == "tiny" => Ok(0.01),
         Ok(scale) if (0.001..=100.0).contains(&scale) => Ok(scale),
-        _ => Err("expected a number from 0.001 to 100".to_string()),
+        _ => Err("expected a number from 0.001 to 100, or tiny".to_string()),
     }
 }

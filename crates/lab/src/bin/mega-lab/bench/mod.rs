@@ -31,6 +31,8 @@ pub struct Asked {
     about: About,
     plan: Plan,
     published: Vec<mega_lab::result::Published>,
+    /// What the page says after the question, from the run's figures.
+    answers: Option<fn(&Record) -> Option<String>>,
 }
 
 impl Asked {
@@ -40,12 +42,32 @@ impl Asked {
             about,
             plan,
             published: Vec::new(),
+            answers: None,
         }
+    }
+
+    /// The same with answers to its question.
+    pub fn answered_by(mut self, answers: fn(&Record) -> Option<String>) -> Self {
+        self.answers = Some(answers);
+        self
     }
 
     /// Its name.
     pub fn name(&self) -> &str {
         &self.about.name
+    }
+
+    /// The same under a condition.
+    pub fn under(mut self, condition: Condition) -> Self {
+        self.plan.cases.iter_mut().for_each(|case| case.condition = condition);
+        self
+    }
+
+    /// The same with its baseline alone.
+    pub fn baseline(mut self) -> Self {
+        self.plan.variants.truncate(1);
+        self.published.clear();
+        self
     }
 }
 
@@ -99,6 +121,7 @@ pub fn named(name: &str, options: &BenchOptions) -> Result<Asked> {
         about,
         plan,
         published: setup.published,
+        answers: None,
     })
 }
 
@@ -151,6 +174,7 @@ pub fn command(args: &BenchArgs) -> Result<Asked> {
         about,
         plan,
         published: Vec::new(),
+        answers: None,
     })
 }
 
@@ -259,6 +283,9 @@ pub fn run(asked: &Asked, args: &BenchOptions, rounds: usize) -> Result<Ran> {
             }
         }
     });
+    if let Some(answers) = asked.answers.and_then(|answers| answers(&record)) {
+        record.experiment.question = format!("{} {answers}", record.experiment.question);
+    }
     folder.save(&record)?;
     let report = folder.save_report(&record)?;
     Ok(Ran { record, report })

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use mega_lab::experiment::{self, Experiment};
+use mega_lab::experiment::{self, family, Experiment};
 use mega_lab::report::{compare, folder};
 use mega_linux::proc::{meminfo, ProcRoot};
 use serde_json::json;
@@ -44,6 +44,10 @@ pub fn run(args: &BenchArgs) -> Result<()> {
                 return Err(Failure::usage("mega bench run -- CMD ARGS: which command?"));
             }
             one(&bench::command(args)?, &args.common, rounds(args)).map(drop)
+        }
+        name if family::find(name).is_some() => {
+            no_command()?;
+            family::find(name).map_or(Ok(()), |family| super::family::run(family, args))
         }
         _ => {
             no_command()?;
@@ -130,14 +134,14 @@ fn describe(e: &Experiment, memory_bytes: u64, rounds: usize) -> serde_json::Val
 }
 
 /// A time for people, to the minute.
-fn minutes(seconds: f64) -> String {
+pub(super) fn minutes(seconds: f64) -> String {
     match seconds {
         s if s < 90.0 => format!("{s:.0} s"),
         s => format!("{:.0} min", s / 60.0),
     }
 }
 
-fn memory_bytes() -> Result<u64> {
+pub(super) fn memory_bytes() -> Result<u64> {
     let info = meminfo::read(&ProcRoot::default()).context("cannot read how much memory there is")?;
     info.total_bytes
         .context("/proc/meminfo does not say how much memory there is")
@@ -209,7 +213,7 @@ fn several(asked: &[Asked], args: &BenchArgs) -> Result<()> {
 }
 
 /// What could not be run does not keep the others from it, but it is not success either.
-fn finish(failed: &[&str]) -> Result<()> {
+pub(super) fn finish(failed: &[&str]) -> Result<()> {
     anyhow::ensure!(failed.is_empty(), "not measured: {}", failed.join(", "));
     Ok(())
 }

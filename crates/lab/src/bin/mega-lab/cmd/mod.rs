@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod demo;
 pub mod explore;
+pub mod family;
 pub mod frag;
 pub mod hog;
 pub mod png;

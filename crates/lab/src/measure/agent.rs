@@ -1,0 +1,113 @@
+//! What the agents in a program's processes did, by their status pages.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use mega_core::range::page::{Field, Page};
+
+use crate::result::{Better, Metric, Unit};
+
+/// Metric, label, the field of the page, unit.
+const FIGURES: [(&str, &str, Field, Unit); 9] = [
+    ("agent_look_ns", "time of the agent's looks", Field::LookNs, Unit::Ns),
+    ("agent_act_ns", "time of the agent's actions", Field::ActNs, Unit::Ns),
+    (
+        "agent_advised",
+        "regions advised by the agent",
+        Field::AdvisedRegions,
+        Unit::Count,
+    ),
+    (
+        "agent_withdrawn",
+        "mappings whose advice the agent withdrew",
+        Field::Withdrawn,
+        Unit::Count,
+    ),
+    (
+        "agent_populated",
+        "regions populated ahead",
+        Field::Populated,
+        Unit::Count,
+    ),
+    (
+        "agent_collapsed",
+        "regions collapsed by the agent",
+        Field::Collapsed,
+        Unit::Count,
+    ),
+    (
+        "agent_collapse_failed",
+        "collapses of the agent that failed",
+        Field::CollapseFailed,
+        Unit::Count,
+    ),
+    (
+        "agent_given_back",
+        "regions given back by the agent",
+        Field::GivenBack,
+        Unit::Count,
+    ),
+    (
+        "agent_missed",
+        "ranges that the agent could not follow",
+        Field::Missed,
+        Unit::Count,
+    ),
+];
+
+/// The metrics that [`read`] gives.
+#[must_use]
+pub fn metrics() -> Vec<Metric> {
+    let metric = |(name, label, _, unit): (&str, &str, Field, Unit)| {
+        let better = match unit {
+            Unit::Ns => Better::Lower,
+            _ => Better::Neither,
+        };
+        Metric::new(name, label, unit, better)
+    };
+    FIGURES.map(metric).to_vec()
+}
+
+/// Sums over all pages `agent-PID` in this folder; none if there is no page: the library was not loaded.
+#[must_use]
+pub fn read(folder: &Path) -> Option<BTreeMap<String, f64>> {
+    let mut values: Option<BTreeMap<String, f64>> = None;
+    for entry in std::fs::read_dir(folder).ok()?.flatten() {
+        if !entry.file_name().to_string_lossy().starts_with("agent-") {
+            continue;
+        }
+        let Ok(bytes) = std::fs::read(entry.path()) else {
+            continue;
+        };
+        let Ok(page) = Page::read(&bytes) else { continue };
+        let values = values.get_or_insert_with(BTreeMap::new);
+        for (name, _, field, _) in FIGURES {
+            *values.entry(name.to_string()).or_insert(0.0) += page.get(field) as f64;
+        }
+    }
+    values
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mega_core::range::page::{BYTES, MAGIC, VERSION};
+
+    #[test]
+    fn pages_of_all_processes_add_up_and_without_one_there_is_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("agent-9"), "no page").unwrap();
+        assert_eq!(read(folder.path()), None);
+        for (pid, collapsed) in [(11, 3u64), (12, 4)] {
+            let mut page = [0u8; BYTES];
+            let words = [(0, MAGIC), (1, VERSION), (Field::Collapsed.word(), collapsed)];
+            for (at, word) in words {
+                page[at * 8..][..8].copy_from_slice(&word.to_le_bytes());
+            }
+            std::fs::write(folder.path().join(format!("agent-{pid}")), page).unwrap();
+        }
+        let values = read(folder.path()).unwrap();
+        assert_eq!(values["agent_collapsed"], 7.0);
+        assert!(metrics().iter().all(|metric| values.contains_key(&metric.name)));
+    }
+}
