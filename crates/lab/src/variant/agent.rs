@@ -10,7 +10,7 @@ const LIBRARY: &str = "libmega_agent.so";
 /// Where it is, if at none of the usual places.
 const VARIABLE: &str = "MEGA_AGENT_LIBRARY";
 /// Beside `mega`; beside target/release, where `cargo build --profile agent` leaves it; where it is installed.
-const FOLDERS: [&str; 3] = [".", "../agent", "../lib"];
+const FOLDERS: [&str; 4] = [".", "../agent", "../lib", "../lib/mega"];
 
 /// An agent with its settings.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

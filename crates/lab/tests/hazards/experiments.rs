@@ -500,3 +500,38 @@ fn two_results_are_compared_and_wrong_usage_is_told_in_a_line() {
     }
     assert_eq!(mega(&["bench", "compare", "/no/such/a", "/no/such/b"]).code(), 1);
 }
+
+#[test]
+fn a_family_leaves_a_record_for_each_program_goes_on_where_it_was_and_its_document_has_them() {
+    let Some(_alone) = ready(2048) else { return };
+    let before = settings();
+    let output = tempfile::tempdir().unwrap();
+    let variants = "--variants=base,thp-always,thp-none0,auto:agent";
+    let only = ["auto", "--only=touch", "--condition=unfragmented"];
+    let args = [&only[..], &["--scale=tiny", "--rounds=1", variants]].concat();
+    done(&bench(output.path(), &args).wait(PATIENCE));
+    assert_eq!(settings(), before);
+    let path = output.path().join("auto/touch@unfragmented.json");
+    let record: Record = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    assert_eq!(record.runs.len(), 4);
+    for run in &record.runs {
+        let name = &record.variants[run.variant].name;
+        match &run.outcome {
+            // The agent is built in a profile of its own.
+            Outcome::Skipped(why) if name == "auto:agent" => assert!(why.contains("--profile agent"), "{why}"),
+            outcome => assert_eq!(*outcome, Outcome::Done, "{name}"),
+        }
+        if name == "auto:agent" && run.outcome == Outcome::Done {
+            assert!(run.values.contains_key("agent_look_ns"), "{:?}", run.values);
+        }
+    }
+    let again = bench(output.path(), &args).wait(PATIENCE);
+    done(&again);
+    assert!(again.stderr.contains("there already"), "{}", again.stderr);
+    let table = mega(&["bench", "auto", "--table", path.to_str().unwrap()]);
+    done(&table);
+    let text = String::from_utf8_lossy(&table.stdout).into_owned();
+    assert!(text.contains("\n| touch |") && text.contains("| not measured |"), "{text}");
+    let unknown = mega(&["bench", "auto", "--only", "touhc"]);
+    assert_eq!(unknown.code(), 2, "{}", unknown.stderr);
+}
