@@ -531,7 +531,10 @@ fn a_family_leaves_a_record_for_each_program_goes_on_where_it_was_and_its_docume
     let table = mega(&["bench", "auto", "--table", path.to_str().unwrap()]);
     done(&table);
     let text = String::from_utf8_lossy(&table.stdout).into_owned();
-    assert!(text.contains("\n| touch |") && text.contains("| not measured |"), "{text}");
+    assert!(
+        text.contains("\n| touch |") && text.contains("| not measured |"),
+        "{text}"
+    );
     let unknown = mega(&["bench", "auto", "--only", "touhc"]);
     assert_eq!(unknown.code(), 2, "{}", unknown.stderr);
 }
