@@ -70,7 +70,7 @@ struct Ratio {
 impl Seen<'_> {
     /// Its program's name.
     #[must_use]
-    pub fn program(&self) -> &str {
+    pub fn case_name(&self) -> &str {
         &self.record.cases[self.case].name
     }
 
@@ -132,7 +132,7 @@ impl Seen<'_> {
     fn ratio(&self, value: Option<f64>, variants: &[&str]) -> Option<Ratio> {
         let (rounds, doubtful) = self.behind(variants);
         Some(Ratio {
-            program: self.program().to_string(),
+            program: self.case_name().to_string(),
             value: value?,
             rounds,
             doubtful,
@@ -196,8 +196,9 @@ pub fn gates(seen: &[Seen<'_>]) -> Vec<Gate> {
         all.push(worst(what, ratios.clone(), true, 0.98));
         all.push(mean(format!("{condition}: the same, geometric mean"), &ratios, 1.02));
     }
-    let one =
-        |condition: &'static str, program: &'static str| under(condition).filter(move |seen| seen.program() == program);
+    let one = |condition: &'static str, program: &'static str| {
+        under(condition).filter(move |seen| seen.case_name() == program)
+    };
     let mut single = |what: &str, condition, program, variant: &str, to: &str, metric: &str, goal| {
         let ratios = one(condition, program).filter_map(|seen| seen.over(variant, to, metric));
         all.push(worst(
@@ -254,7 +255,7 @@ pub fn gates(seen: &[Seen<'_>]) -> Vec<Gate> {
         let what = format!("resident {words} against base pages, each program");
         all.push(worst(what, ratios.collect(), false, goal));
     }
-    let unhelped = under(free).filter(|seen| UNHELPED.contains(&seen.program()));
+    let unhelped = under(free).filter(|seen| UNHELPED.contains(&seen.case_name()));
     let ratios = unhelped.filter_map(Seen::against_the_better).collect();
     all.push(worst("programs that huge pages do not help".into(), ratios, true, 0.98));
     let touched = one("fragmented", "touch").filter_map(|seen| seen.over("auto", "base", "first_touch_ns"));

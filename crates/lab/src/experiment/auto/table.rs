@@ -81,7 +81,7 @@ fn rows(out: &mut String, seen: &[&Seen<'_>], variants: &[&str], figure: impl Fn
             .iter()
             .map(|variant| figure(seen, variant).map_or("–".to_string(), |ratio| format!("{ratio:.2}")))
             .collect();
-        let _ = writeln!(out, "| {} | {} |", seen.program(), cells.join(" | "));
+        let _ = writeln!(out, "| {} | {} |", seen.case_name(), cells.join(" | "));
     }
 }
 
