@@ -14,6 +14,7 @@ PREFIX ?= /usr/local
 MEGA := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)/release/mega
 LAB := $(MEGA)-lab
 MEMOMANIA := $(dir $(MEGA))libmemomania.so
+AGENT := $(dir $(MEGA))../agent/libmega_agent.so
 
 TEST := $(CARGO) test --workspace --release --locked --no-fail-fast
 
@@ -30,6 +31,7 @@ setup-test:
 build: setup
 	@echo "== build"
 	MEGA_REQUIRE_BPF=1 $(CARGO) build --release --locked
+	$(CARGO) build --profile agent --locked -p mega-agent
 
 demo: build
 	@echo "== demo"
@@ -109,6 +111,7 @@ install: build
 	install -D -m 755 $(MEGA) $(DESTDIR)$(PREFIX)/bin/mega
 	install -D -m 755 $(LAB) $(DESTDIR)$(PREFIX)/bin/mega-lab
 	install -D -m 755 $(MEMOMANIA) $(DESTDIR)$(PREFIX)/lib/libmemomania.so
+	install -D -m 755 $(AGENT) $(DESTDIR)$(PREFIX)/lib/libmega_agent.so
 
 clean:
 	$(CARGO) clean

@@ -246,6 +246,37 @@ pub enum Event {
         #[serde(default)]
         cpu_ns: u64,
     },
+    /// What the agent in a program has done so far: when it was seen first, and whenever it had done more.
+    Agent {
+        /// PID.
+        pid: u32,
+        /// What runs beside the program: `process`, `thread` or `none`.
+        helper: String,
+        /// Mappings advised.
+        advised: u64,
+        /// Regions in them.
+        advised_regions: u64,
+        /// Mappings whose advice was withdrawn.
+        withdrawn: u64,
+        /// Regions populated ahead of the program.
+        populated_regions: u64,
+        /// Regions collapsed.
+        collapsed: u64,
+        /// Collapses that failed.
+        collapse_failed: u64,
+        /// Regions split and given back.
+        given_back: u64,
+        /// Regions left to base pages as probes.
+        probes: u64,
+        /// Time that its looks and decisions took.
+        look_ns: u64,
+        /// Time that its actions took.
+        act_ns: u64,
+        /// What a refused call has switched off, with the error number, as `what:errno,…`; none if nothing.
+        refused: Option<String>,
+        /// Why there is no helper; none where there is or was one.
+        why: Option<String>,
+    },
     /// Managing ends.
     Stop {
         /// Scans made.
@@ -356,6 +387,22 @@ mod tests {
                 name: "a \"b\" c=d \n é \u{9b}31m \u{202e}x".into(),
             },
             Event::Gone { pid: 1 },
+            Event::Agent {
+                pid: 7,
+                helper: "process".into(),
+                advised: 1,
+                advised_regions: 2048,
+                withdrawn: 0,
+                populated_regions: 96,
+                collapsed: 4,
+                collapse_failed: 1,
+                given_back: 2,
+                probes: 3,
+                look_ns: 31_000_000,
+                act_ns: 9_000_000,
+                refused: Some("populate:1".into()),
+                why: None,
+            },
             Event::Refused {
                 pid: 1,
                 why: "a kernel thread".into(),

@@ -1,10 +1,12 @@
 //! The command line: every option once, with its help.
 
+mod agent;
 mod contiguity;
 mod mosaic;
 mod record;
 mod service;
 
+pub use agent::AgentOptions;
 pub use contiguity::{CompactArgs, MadeBy, MapArgs, MapTarget};
 pub use mosaic::{MosaicAction, MosaicArgs};
 pub use record::{RecordArgs, ReplayArgs};
@@ -200,6 +202,9 @@ pub struct RunArgs {
     /// Run the command as this user (name or number), with its groups, HOME, USER and LOGNAME; mega itself stays root
     #[arg(long, value_name = "USER")]
     pub user: Option<String>,
+
+    #[command(flatten)]
+    pub agent: AgentOptions,
 
     /// The command and its arguments
     #[arg(

@@ -1,6 +1,6 @@
 //! The command that `mega run` starts: started, reaped with all that came of it, and told what mega is told.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
@@ -17,6 +17,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::iterator::SignalsInfo;
 
+use crate::agent::start::Environment;
 use mega_cli::exit::Failure;
 use mega_cli::signals::{off_signal, stop_on};
 
@@ -62,6 +63,8 @@ pub struct Circumstances {
     pub open_files: Option<u64>,
     /// Asking for reservations with this threshold (`crate::reserve`).
     pub reserve: Option<u32>,
+    /// With these variables.
+    pub environment: Environment,
 }
 
 /// Starts the command. What it leaves behind when it ends (daemons) becomes our child, so that it is found and reaped.
@@ -83,22 +86,14 @@ pub fn start(command: &[OsString], watched: Watched, within: Circumstances) -> R
         return Err(failed((128 + origin.signal) as u8, error));
     }
     let mut to_start = Command::new(&name);
-    to_start.args(args);
+    to_start.args(args).envs(within.environment);
     if within.user.is_some() || within.open_files.is_some() {
         sys::before_exec(&mut to_start, within.user, within.open_files);
     }
     if let Some(threshold) = within.reserve {
         reservation::ask_before_exec(&mut to_start, threshold);
     }
-    let child = to_start.spawn().map_err(|error| {
-        let status = if error.kind() == std::io::ErrorKind::NotFound {
-            Failure::NOT_FOUND
-        } else {
-            Failure::NOT_EXECUTABLE
-        };
-        let error = anyhow::Error::new(error).context(format!("cannot run '{}'", name.to_string_lossy()));
-        failed(status, error)
-    })?;
+    let child = to_start.spawn().map_err(|error| not_started(&name, error))?;
     let pid = child.id() as i32;
     // Nobody has reaped it yet, so the number is its own.
     let main = sys::pidfd_open(child.id())
@@ -113,6 +108,16 @@ pub fn start(command: &[OsString], watched: Watched, within: Circumstances) -> R
         let _ = rustix::io::write(&write, b".");
     });
     Ok(Running { stop, status, reaper })
+}
+
+/// Why a command was not executed.
+pub fn not_started(name: &OsStr, error: std::io::Error) -> StartError {
+    let status = match error.kind() {
+        std::io::ErrorKind::NotFound => Failure::NOT_FOUND,
+        _ => Failure::NOT_EXECUTABLE,
+    };
+    let error = anyhow::Error::new(error).context(format!("cannot run '{}'", name.to_string_lossy()));
+    StartError { status, error }
 }
 
 /// Reaps until there is nothing left to reap.

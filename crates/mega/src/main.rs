@@ -1,5 +1,6 @@
 //! The `mega` command: one file per subcommand in `cmd/`.
 
+mod agent;
 mod args;
 mod children;
 mod cmd;

@@ -7,9 +7,10 @@ use std::time::Duration;
 use anyhow::Result;
 use mega_core::control::{Observer, Status};
 use mega_core::journal::{Event, Line};
-use mega_core::units::show_duration;
-use serde_json::json;
+use mega_core::units::{show_duration, Time};
+use serde_json::{json, Value};
 
+use crate::agent::pages::Pages;
 use crate::status::StatusLine;
 use mega_cli::exit::{tell, Failure};
 use mega_cli::journal::JournalFile;
@@ -24,6 +25,7 @@ pub struct Output {
     complained: bool,
     /// Why the last one was refused.
     refused: Option<String>,
+    agents: Option<Pages>,
 }
 
 impl Output {
@@ -39,7 +41,22 @@ impl Output {
             status,
             complained: false,
             refused: None,
+            agents: None,
         })
+    }
+
+    /// Also says what these agents do.
+    pub fn watch_agents(&mut self, pages: Pages) {
+        self.agents = Some(pages);
+    }
+
+    /// Writes what agents did since the last look.
+    fn say_agents(&mut self, at: Time) {
+        let news = self.agents.as_mut().map(Pages::look).unwrap_or_default();
+        for (pid, said) in news {
+            let event = said.event(pid);
+            self.event(&Line { at, event });
+        }
     }
 
     /// A message for the user.
@@ -82,10 +99,16 @@ impl Output {
         if self.quiet {
             return Ok(());
         }
+        let agents = self.agents.as_mut().map(|pages| {
+            pages.look();
+            pages.sums()
+        });
         let text = if self.json {
-            summary_json(status)
+            let mut value = summary_json(status);
+            value["agents"] = agents.map(|sums| sums.to_json()).into();
+            value.to_string()
         } else {
-            summary(status)
+            summary(status) + &agents.map(|sums| sums.to_text()).unwrap_or_default()
         };
         if stdout_is_ours {
             writeln!(io::stdout(), "{text}")?;
@@ -98,6 +121,9 @@ impl Output {
 
 impl Observer for Output {
     fn event(&mut self, line: &Line) {
+        if matches!(line.event, Event::Stop { .. }) {
+            self.say_agents(line.at);
+        }
         if let Some(Err(error)) = self.journal.as_mut().map(|journal| journal.write(line)) {
             // Managing goes on: a full disk is no reason to leave a program half managed.
             if !std::mem::replace(&mut self.complained, true) {
@@ -117,6 +143,9 @@ impl Observer for Output {
             }
             _ if self.verbose => self.say(&line.to_text()),
             _ => {}
+        }
+        if matches!(line.event, Event::Scanned { .. }) {
+            self.say_agents(line.at);
         }
     }
 
@@ -182,7 +211,7 @@ fn compacted(s: &Status) -> String {
 }
 
 /// The summary for machines.
-fn summary_json(s: &Status) -> String {
+fn summary_json(s: &Status) -> Value {
     let ns = |d: Duration| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX);
     json!({
         "schema": 1,
@@ -205,5 +234,4 @@ fn summary_json(s: &Status) -> String {
         "compaction_cpu_ns": ns(s.compaction_cpu),
         "chosen_blocks": s.chosen,
     })
-    .to_string()
 }

@@ -11,6 +11,7 @@ use mega_linux::reservation::{self, Counters, MAX_THRESHOLD};
 use mega_linux::sys::User;
 use serde_json::json;
 
+use crate::agent::start::without;
 use crate::args::ManageOptions;
 use crate::children::{self, Circumstances, Watched};
 use mega_cli::exit::{say, tell, Failure};
@@ -78,6 +79,7 @@ pub fn run(
         user,
         open_files: None,
         reserve: Some(reserve),
+        environment: without(),
     };
     let running = match children::start(command, signals, within) {
         Ok(running) => running,

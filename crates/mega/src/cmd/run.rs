@@ -1,30 +1,51 @@
 //! `mega run`: run a command and manage it and its children.
 
-use std::process::ExitCode;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, ExitCode};
 
 use anyhow::Result;
-use mega_linux::sys::User;
+use mega_linux::knobs::STATE_FOLDER;
+use mega_linux::sys::{self, User};
+use mega_range::intent::Intent;
 
-use crate::args::RunArgs;
-use crate::children::{self, Circumstances};
+use crate::agent::pages::Pages;
+use crate::agent::start::{self, library_for, Environment};
+use crate::args::{ManageOptions, RunArgs};
+use crate::children::{self, not_started, Circumstances};
 use crate::manage::{prepare, FamilyRoster};
+use crate::output::Output;
 use crate::reserve;
-use mega_cli::exit::{say, Failure};
+use mega_cli::exit::{say, tell, Failure};
+use mega_cli::mosaic::target;
+
+/// The policy that counts on an agent.
+const AUTO: &str = "auto";
+/// Its parameter for what matters.
+const FOR: &str = "for";
 
 /// Exits with the command's status, or 125 to 127 when it did not come to that.
 pub fn run(args: RunArgs) -> ExitCode {
+    if args.agent.agent_only {
+        return agent_only(&args);
+    }
     // Before anything of ours shows: `mega off` ends by a signal whom it finds.
     let signals = match children::watch_signals() {
         Ok(signals) => signals,
         Err(error) => return Failure::status(Err(error), Failure::RUN_FAILED),
     };
     match reserve::threshold(&args.options).and_then(|found| Ok((found, user(args.user.as_deref())?))) {
+        Ok((Some(_), _)) if args.agent.agent || args.agent.intent.is_some() => {
+            let error =
+                Failure::usage("this policy promotes at page faults, in the kernel: it takes no agent and no --for");
+            return Failure::status(Err(error), Failure::RUN_FAILED);
+        }
         Ok((Some(pages), user)) => return reserve::run(&args.command, &args.options, user, pages, signals),
         Ok((None, _)) => {}
         Err(error) => return Failure::status(Err(error), Failure::RUN_FAILED),
     }
-    let prepared = user(args.user.as_deref()).and_then(|user| Ok((user, prepare(args.options)?)));
-    let (user, mut ready) = match prepared {
+    let prepared = prepare_all(&args);
+    let (user, plan, mut ready) = match prepared {
         Ok(prepared) => prepared,
         Err(error) => return Failure::status(Err(error), Failure::RUN_FAILED),
     };
@@ -35,10 +56,15 @@ pub fn run(args: RunArgs) -> ExitCode {
             ));
         }
     }
+    let environment = match plan.agent {
+        true => with_agent(&args, user.as_ref(), plan.intent, &mut ready.output),
+        false => start::without(),
+    };
     let within = Circumstances {
         user,
         open_files: Some(ready.open_files),
         reserve: None,
+        environment,
     };
     let running = match children::start(&args.command, signals, within) {
         Ok(running) => running,
@@ -63,6 +89,86 @@ pub fn run(args: RunArgs) -> ExitCode {
         Err(error) => say(&anyhow::Error::new(error).context("cannot manage the command")),
     }
     ExitCode::from(status)
+}
+
+fn prepare_all(args: &RunArgs) -> Result<(Option<User>, Plan, crate::manage::Ready)> {
+    let user = user(args.user.as_deref())?;
+    let mut options = args.options.clone();
+    let plan = Plan::of(args, &mut options)?;
+    Ok((user, plan, prepare(options)?))
+}
+
+/// What the options say about the agent.
+struct Plan {
+    agent: bool,
+    intent: Option<Intent>,
+}
+
+impl Plan {
+    /// Also tells the policy what matters, where it asks.
+    fn of(args: &RunArgs, options: &mut ManageOptions) -> Result<Self> {
+        let is_auto = options.policy == AUTO;
+        let agent = args.agent.agent || is_auto && !args.agent.no_agent && !options.dry_run && !start::is_off();
+        let mut intent = args.agent.intent;
+        match intent {
+            Some(intent) if is_auto => options.set.push(format!("{FOR}={}", intent.name())),
+            Some(_) if !agent => {
+                let text = format!("--for is for policy {AUTO} and for the agent (--agent, --agent-only)");
+                return Err(Failure::usage(text));
+            }
+            Some(_) => {}
+            None if is_auto => {
+                let set = options.set.iter().filter_map(|set| set.strip_prefix("for="));
+                intent = set.filter_map(|value| Intent::by_name(value.as_bytes())).next_back();
+            }
+            None => {}
+        }
+        Ok(Self { agent, intent })
+    }
+}
+
+/// The environment with the agent, or why the command does without.
+fn with_agent(args: &RunArgs, user: Option<&User>, intent: Option<Intent>, output: &mut Output) -> Environment {
+    let program = args.command.first().map_or(Path::new(""), Path::new);
+    let prepared = target::check(program)
+        .and_then(|()| library_for(user))
+        .and_then(|library| Ok((library, Pages::create(Path::new(STATE_FOLDER), user)?)));
+    match prepared {
+        Ok((library, pages)) => {
+            let environment = start::with(&library, intent, Some(&pages));
+            output.watch_agents(pages);
+            environment
+        }
+        Err(error) => {
+            output.say(&format!("the command runs without the agent: {error:#}"));
+            start::without()
+        }
+    }
+}
+
+/// Becomes the command, with the agent in it.
+fn agent_only(args: &RunArgs) -> ExitCode {
+    let prepared = user(args.user.as_deref()).and_then(|user| Ok((library_for(user.as_ref())?, user)));
+    let (library, user) = match prepared {
+        Ok(prepared) => prepared,
+        Err(error) => return Failure::status(Err(error), Failure::RUN_FAILED),
+    };
+    let Some((name, words)) = args.command.split_first() else {
+        return ExitCode::from(Failure::RUN_FAILED);
+    };
+    if let Err(error) = target::check(Path::new(name)) {
+        if !args.options.quiet {
+            tell(&format!("mega: the command runs without the agent: {error:#}"));
+        }
+    }
+    let mut command = Command::new(name);
+    command.args(words).envs(start::with(&library, args.agent.intent, None));
+    if user.is_some() {
+        sys::before_exec(&mut command, user, None);
+    }
+    let failed = not_started(name, command.exec());
+    say(&failed.error);
+    ExitCode::from(failed.status)
 }
 
 /// The user to run the command as.

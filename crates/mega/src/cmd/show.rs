@@ -12,7 +12,8 @@ use mega_linux::process::Process;
 use mega_linux::vma::Obstacle;
 use serde_json::{json, Value};
 
-use super::mosaic::live;
+use super::mosaic;
+use crate::agent;
 use crate::args::ShowArgs;
 use crate::manage::scanner_for;
 use mega_cli::exit::tell;
@@ -27,6 +28,7 @@ struct Seen {
     owners: Vec<Owner>,
     /// Memomania's pools, if it is preloaded in the process.
     pools: Option<Value>,
+    agent: Option<agent::live::Agent>,
 }
 
 /// Inspects each process in turn.
@@ -43,13 +45,15 @@ pub fn run(args: &ShowArgs) -> Result<()> {
         let looked = usage::read(&root, scanner.as_mut(), pid, &UsageOptions::default())
             .with_context(|| format!("process {pid} ({name})"))?;
         let owners = thp::owners(&root, pid).with_context(|| format!("process {pid} ({name})"))?;
-        let pools = live::read(&root, pid, &name).with_context(|| format!("process {pid} ({name})"))?;
+        let pools = mosaic::live::read(&root, pid, &name).with_context(|| format!("process {pid} ({name})"))?;
+        let agent = agent::live::read(&root, pid).with_context(|| format!("process {pid} ({name})"))?;
         seen.push(Seen {
             pid,
             name,
             looked,
             owners,
             pools,
+            agent,
         });
     }
     let mut out = std::io::stdout().lock();
@@ -83,6 +87,7 @@ fn to_text(seen: &Seen, top: usize) -> String {
         looked,
         owners,
         pools,
+        agent,
     } = seen;
     let t = &looked.total;
     let mut text = format!(
@@ -102,6 +107,10 @@ fn to_text(seen: &Seen, top: usize) -> String {
     }
     for owner in owners {
         text += &wrapped("  THP: ", &owner.to_string());
+        text += "\n";
+    }
+    if let Some(agent) = agent {
+        text += &wrapped("  agent: ", &agent.to_text());
         text += "\n";
     }
     let mut mappings: Vec<&MappingUsage> = looked.mappings.iter().filter(|m| m.tally.rss_bytes > 0).collect();
@@ -178,6 +187,7 @@ fn to_json(seen: &Seen) -> Value {
         looked,
         owners,
         pools,
+        agent,
     } = seen;
     let mappings: Vec<_> = looked
         .mappings
@@ -201,5 +211,6 @@ fn to_json(seen: &Seen) -> Value {
         "thp": owners,
         "mappings": mappings,
         "memomania": pools,
+        "agent": agent.as_ref().map(agent::live::Agent::to_json),
     })
 }

@@ -1,0 +1,56 @@
+//! What a command is started with so that it loads the agent.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use mega_linux::sys::User;
+use mega_range::intent::Intent;
+
+use super::library;
+use super::pages::Pages;
+
+const PRELOAD: &str = "LD_PRELOAD";
+const SWITCH: &str = "MEGA_AGENT";
+const INTENT: &str = "MEGA_AGENT_FOR";
+const STATUS: &str = "MEGA_AGENT_STATUS";
+
+/// Variables of the command's environment.
+pub type Environment = Vec<(&'static str, OsString)>;
+
+/// The library, where it is there and the command's user may load it.
+///
+/// # Errors
+/// Why not.
+pub fn library_for(user: Option<&User>) -> Result<PathBuf> {
+    let library = library::find()?;
+    user.map_or(Ok(()), |user| library::check_readable(&library, user))?;
+    Ok(library)
+}
+
+/// With this agent.
+#[must_use]
+pub fn with(library: &Path, intent: Option<Intent>, pages: Option<&Pages>) -> Environment {
+    let mut environment = vec![
+        (PRELOAD, library::appended(std::env::var_os(PRELOAD), library)),
+        (SWITCH, "on".into()),
+    ];
+    environment.extend(intent.map(|intent| (INTENT, intent.name().into())));
+    environment.extend(pages.map(|pages| (STATUS, pages.template())));
+    environment
+}
+
+/// Whether who called us wants no agent.
+#[must_use]
+pub fn is_off() -> bool {
+    std::env::var_os(SWITCH).is_some_and(|value| value == "off" || value == "0")
+}
+
+/// Without: one that we were started with ourselves stays out.
+#[must_use]
+pub fn without() -> Environment {
+    match std::env::var_os(PRELOAD) {
+        Some(list) if library::has_agent(&list) => vec![(SWITCH, "off".into())],
+        _ => Vec::new(),
+    }
+}

@@ -1,0 +1,32 @@
+//! Options of `mega run` about the agent.
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::Args;
+use mega_range::intent::Intent;
+
+/// Whether the command gets the agent, and for what.
+#[derive(Debug, Clone, Default, Args)]
+pub struct AgentOptions {
+    /// Preload the agent, which maps huge pages from inside the program (default: with policy auto)
+    #[arg(long, conflicts_with_all = ["no_agent", "dry_run"])]
+    pub agent: bool,
+
+    /// Do not preload the agent
+    #[arg(long)]
+    pub no_agent: bool,
+
+    /// Only preload the agent and become the command: no manager, no BPF, no privilege
+    #[arg(long, conflicts_with_all = [
+        "agent", "no_agent", "policy", "set", "duration", "fault_size", "journal", "json", "dry_run", "scanner", "verbose",
+    ])]
+    pub agent_only: bool,
+
+    /// What matters for the program
+    #[arg(long = "for", value_name = "INTENT", value_parser = intents())]
+    pub intent: Option<Intent>,
+}
+
+fn intents() -> impl TypedValueParser<Value = Intent> {
+    let names = PossibleValuesParser::new(Intent::ALL.map(Intent::name));
+    names.map(|name| Intent::by_name(name.as_bytes()).unwrap_or_default())
+}

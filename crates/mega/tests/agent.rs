@@ -1,0 +1,326 @@
+//! `mega run` with the agent: who gets it, who does not and is told so, and what it did. What the agent itself does is tested in crates/agent.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+const ENABLED: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
+const MIB: usize = 1 << 20;
+
+/// The library that was built with this test.
+fn library() -> PathBuf {
+    let mega = Path::new(env!("CARGO_BIN_EXE_mega"));
+    let folder = mega.parent().unwrap();
+    let places = [folder.join("libmega_agent.so"), folder.join("deps/libmega_agent.so")];
+    let found = places.into_iter().filter(|path| path.is_file());
+    let newest = found.max_by_key(|path| path.metadata().unwrap().modified().unwrap());
+    newest.expect("cargo builds libmega_agent.so with this test")
+}
+
+fn run(options: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_mega"));
+    command
+        .arg("run")
+        .args(options)
+        .env("MEGA_AGENT_LIBRARY", library())
+        .env_remove("SUDO_UID")
+        .env_remove("LD_PRELOAD")
+        .stdin(Stdio::null());
+    command
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn is_root() -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        eprintln!("SKIPPED: not root");
+    }
+    is_root
+}
+
+/// A folder that everybody may read, with this library and these programs. A child writes them: no sibling's child can hold them open.
+fn for_everybody(programs: &[&Path]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    let copied = Command::new("install")
+        .args(programs)
+        .args([&library(), folder.path()])
+        .status();
+    assert!(copied.unwrap().success());
+    folder
+}
+
+/// The program that other tests run: it fills memory, and says how much of it is huge once that is most of it, or after ten seconds.
+#[test]
+#[ignore = "a program for other tests"]
+fn fill() {
+    let mut memory = vec![0u8; 256 * MIB];
+    memory.iter_mut().step_by(4096).for_each(|byte| *byte = 1);
+    let huge = || {
+        let text = fs::read_to_string("/proc/self/smaps_rollup").unwrap();
+        let line = text.lines().find(|line| line.starts_with("AnonHugePages")).unwrap();
+        let kib: usize = line.split_whitespace().nth(1).unwrap().parse().unwrap();
+        kib / 1024
+    };
+    let began = Instant::now();
+    while huge() < 192 && began.elapsed() < Duration::from_secs(10) {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(memory.iter().step_by(4096).all(|&byte| byte == 1));
+    println!("\nhuge {}", huge());
+}
+
+const FILL: [&str; 5] = ["fill", "--exact", "--ignored", "--nocapture", "--test-threads=1"];
+
+/// How many MB of its memory the program found huge.
+fn huge(output: &Output) -> usize {
+    let said = text(&output.stdout);
+    let line = said.lines().find_map(|line| line.strip_prefix("huge "));
+    line.unwrap_or_else(|| panic!("{said}{}", text(&output.stderr)))
+        .parse()
+        .unwrap()
+}
+
+/// Whether the machine maps huge pages where they are advised, and nowhere else.
+fn is_advised() -> bool {
+    let is_advised = fs::read_to_string(ENABLED).is_ok_and(|enabled| enabled.contains("[madvise]"));
+    if !is_advised {
+        eprintln!("SKIPPED: {ENABLED} is not madvise");
+    }
+    is_advised
+}
+
+#[test]
+fn a_program_that_fills_memory_gets_huge_pages_and_the_summary_and_the_journal_say_by_whom() {
+    if !is_root() || !is_advised() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let journal = folder.path().join("journal");
+    let output = run(&["--agent", "--json", "--interval", "500ms", "--journal"])
+        .arg(&journal)
+        .arg("--")
+        .arg(std::env::current_exe().unwrap())
+        .args(FILL)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(huge(&output) >= 192, "{}", text(&output.stderr));
+    let errors = text(&output.stderr);
+    let summary: Value = errors
+        .lines()
+        .find_map(|line| serde_json::from_str(line).ok())
+        .expect("a summary");
+    let agents = &summary["agents"];
+    let of = |name: &str| agents[name].as_u64().unwrap();
+    assert_eq!(of("programs"), 1, "{agents}");
+    let made = of("advised_regions") + of("populated_regions") + of("collapsed");
+    assert!(made >= 96, "{agents}");
+    assert_eq!(agents["refused"].as_array().map(Vec::len), Some(0), "{agents}");
+    let written = fs::read_to_string(&journal).unwrap();
+    let last = written.lines().rfind(|line| line.contains("\"agent\""));
+    let last: Value = serde_json::from_str(last.expect("an agent's line")).unwrap();
+    for name in ["advised_regions", "populated_regions", "collapsed", "given_back"] {
+        assert_eq!(last[name], agents[name], "{name}: {written}");
+    }
+    assert!(written.lines().next_back().unwrap().contains("\"stop\""));
+    let left = fs::read_dir("/run/mega").unwrap().flatten();
+    let left: Vec<_> = left
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with("agents-"))
+        .collect();
+    let alive = |entry: &fs::DirEntry| {
+        let name = entry.file_name().into_string().unwrap();
+        Path::new("/proc").join(name.trim_start_matches("agents-")).exists()
+    };
+    assert!(left.iter().all(alive), "{left:?}");
+}
+
+#[test]
+fn an_unprivileged_user_gets_it_alone_and_its_pid_environment_and_status_are_the_commands() {
+    if !is_root() || !is_advised() {
+        return;
+    }
+    let fill = std::env::current_exe().unwrap();
+    let folder = for_everybody(&[Path::new(env!("CARGO_BIN_EXE_mega")), &fill]);
+    let nobody = |options: &[&str]| {
+        let mut command = Command::new("setpriv");
+        command
+            .args(["--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs"])
+            .args(["--inh-caps=-all", "--bounding-set=-all"])
+            .arg(folder.path().join("mega"))
+            .args(["run", "--agent-only"])
+            .args(options)
+            .current_dir("/")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped());
+        command
+    };
+    let output = nobody(&["--"])
+        .arg(folder.path().join(fill.file_name().unwrap()))
+        .args(FILL)
+        .output()
+        .unwrap();
+    assert!(huge(&output) >= 192, "{}", text(&output.stderr));
+    let script = "echo $$ $LD_PRELOAD $MEGA_AGENT_FOR; exit 7";
+    let child = nobody(&["--for", "latency", "--", "sh", "-c", script])
+        .env("LD_PRELOAD", "libm.so.6")
+        .spawn()
+        .unwrap();
+    let pid = child.id();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(7));
+    let agent = folder.path().join("libmega_agent.so");
+    let expected = format!("{pid} libm.so.6:{} latency\n", agent.display());
+    assert_eq!(text(&output.stdout), expected);
+}
+
+#[test]
+fn without_the_option_and_with_no_agent_nothing_is_preloaded() {
+    if !is_root() {
+        return;
+    }
+    let script = ["--", "sh", "-c", "echo \"$LD_PRELOAD,$MEGA_AGENT\""];
+    for options in [&["-q"][..], &["-q", "--no-agent"]] {
+        let output = run(options).args(script).output().unwrap();
+        assert_eq!(text(&output.stdout), ",\n", "{options:?}");
+    }
+    let output = run(&["-q", "--no-agent"])
+        .args(script)
+        .env("LD_PRELOAD", library())
+        .output()
+        .unwrap();
+    assert_eq!(text(&output.stdout), format!("{},off\n", library().display()));
+}
+
+#[test]
+fn policy_auto_preloads_it_and_both_are_told_what_matters() {
+    if !is_root() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let journal = folder.path().join("journal");
+    let output = run(&["-q", "--policy", "auto", "--for", "latency", "--journal"])
+        .arg(&journal)
+        .args(["--", "sh", "-c", "echo $LD_PRELOAD $MEGA_AGENT_FOR"])
+        .output()
+        .unwrap();
+    let expected = format!("{} latency\n", library().display());
+    assert_eq!(text(&output.stdout), expected, "{}", text(&output.stderr));
+    let journal = fs::read_to_string(journal).unwrap();
+    assert!(journal.contains("policy=auto params=for=latency "), "{journal}");
+}
+
+#[test]
+fn a_library_that_is_missing_or_closed_to_the_user_is_said_in_a_line_and_the_command_runs() {
+    if !is_root() {
+        return;
+    }
+    let closed = tempfile::tempdir().unwrap();
+    fs::set_permissions(closed.path(), PermissionsExt::from_mode(0o700)).unwrap();
+    let library_there = closed.path().join("libmega_agent.so");
+    fs::copy(library(), &library_there).unwrap();
+    for (options, library, said) in [
+        (
+            &["--agent"][..],
+            Path::new("/nowhere/lib.so"),
+            "there is no /nowhere/lib.so",
+        ),
+        (&["--agent", "--user", "65534"], &library_there, "may not enter"),
+    ] {
+        let with = |options: &[&str]| {
+            run(options)
+                .args(["--", "sh", "-c", "echo started $LD_PRELOAD; exit 3"])
+                .env("MEGA_AGENT_LIBRARY", library)
+                .output()
+                .unwrap()
+        };
+        let output = with(options);
+        let errors = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(3), "{errors}");
+        assert_eq!(text(&output.stdout), "started\n");
+        let lines = errors.lines().filter(|line| line.contains("without the agent"));
+        assert!(lines.count() == 1 && errors.contains(said), "{errors}");
+        let only = [&["--agent-only"], &options[1..]].concat();
+        let output = with(&only);
+        assert_eq!(output.status.code(), Some(125));
+        assert!(output.stdout.is_empty() && text(&output.stderr).contains(said));
+    }
+}
+
+#[test]
+fn a_static_program_runs_without_it() {
+    let program = Path::new("/sbin/ldconfig");
+    let is_static = fs::read(program).is_ok_and(|bytes| {
+        let interpreter = b"ld-linux-x86-64";
+        bytes.starts_with(b"\x7fELF") && !bytes[..4096].windows(interpreter.len()).any(|w| w == interpreter)
+    });
+    if !is_static {
+        eprintln!("SKIPPED: /sbin/ldconfig is not there, or not static");
+        return;
+    }
+    let output = run(&["--agent-only", "--"])
+        .arg(program)
+        .arg("--version")
+        .output()
+        .unwrap();
+    let errors = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{errors}");
+    assert!(
+        !output.stdout.is_empty() && errors.contains("without the agent"),
+        "{errors}"
+    );
+}
+
+#[test]
+fn options_that_contradict_one_another_or_mean_nothing_are_refused() {
+    for (options, said) in [
+        (
+            &["--agent-only", "--for", "speed"][..],
+            "balanced, latency, throughput, memory",
+        ),
+        (&["--agent", "--no-agent"], "cannot be used with"),
+        (&["--agent", "--dry-run"], "cannot be used with"),
+        (&["--agent-only", "--policy", "trim"], "cannot be used with"),
+        (&["--for", "latency"], "--for is for policy auto"),
+    ] {
+        let output = run(options).args(["--", "echo", "started"]).output().unwrap();
+        let errors = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(125), "{options:?}: {errors}");
+        assert!(
+            output.stdout.is_empty() && errors.contains(said),
+            "{options:?}: {errors}"
+        );
+    }
+}
+
+#[test]
+fn show_says_what_the_agent_in_a_process_does() {
+    if !is_root() {
+        return;
+    }
+    let script = "\"$MEGA\" show --json $$; \"$MEGA\" show $$ | grep agent:";
+    let output = run(&["-q", "--agent", "--", "sh", "-c", script])
+        .env("MEGA", env!("CARGO_BIN_EXE_mega"))
+        .output()
+        .unwrap();
+    let said = text(&output.stdout);
+    let (json, line) = said.split_once('\n').unwrap();
+    let shown: Value = serde_json::from_str(json).unwrap_or_else(|e| panic!("{e}: {said}{}", text(&output.stderr)));
+    let agent = &shown["processes"][0]["agent"];
+    assert_eq!(agent["pid"], shown["processes"][0]["pid"], "{agent}");
+    assert!(agent["helper"] == "process" || agent["reason"].is_string(), "{agent}");
+    assert!(line.contains("collapsed"), "{line}");
+    let output = run(&["-q", "--", "sh", "-c", script])
+        .env("MEGA", env!("CARGO_BIN_EXE_mega"))
+        .output()
+        .unwrap();
+    let shown: Value = serde_json::from_str(text(&output.stdout).lines().next().unwrap()).unwrap();
+    assert!(shown["processes"][0]["agent"].is_null());
+}
