@@ -82,7 +82,7 @@ impl Sections {
                     roff.control("RE", []);
                     parted = true;
                 }
-                if parted && !(indented && !verbatim) {
+                if parted && (verbatim || !indented) {
                     // `.PP` right after a title says nothing.
                     roff.control("PP", []);
                 }
