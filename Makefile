@@ -3,7 +3,7 @@
 #   make test     runs every test
 # Others: test-vm (what depends on the kernel, on Debian's stock kernels under QEMU), test-module (mega.ko on the same), test-module-debug (and on
 #   a debug kernel), test-live (mega on the same), vm-experiments (what needs mega.ko), test-programs (real programs at full size under Memomania),
-#   build, check (format, lints and pure unit tests in under a minute), lint, bench, install, clean.
+#   packages (.deb and .rpm), test-packages (those under systemd in a clean Debian), build, check (format, lints and pure unit tests in under a minute), lint, bench, install, clean.
 
 SHELL := /bin/sh
 export PATH := $(HOME)/.cargo/bin:$(PATH)
@@ -18,7 +18,7 @@ AGENT := $(dir $(MEGA))../agent/libmega_agent.so
 
 TEST := $(CARGO) test --workspace --release --locked --no-fail-fast
 
-.PHONY: all setup setup-test build demo test test-machine test-beside test-vm test-module test-module-debug test-live vm-experiments test-programs check lint bench install clean
+.PHONY: all setup setup-test build demo test test-machine test-beside test-vm test-module test-module-debug test-live vm-experiments test-programs packages test-packages check lint bench install clean
 
 all: build
 
@@ -112,6 +112,25 @@ install: build
 	install -D -m 755 $(LAB) $(DESTDIR)$(PREFIX)/bin/mega-lab
 	install -D -m 755 $(MEMOMANIA) $(DESTDIR)$(PREFIX)/lib/libmemomania.so
 	install -D -m 755 $(AGENT) $(DESTDIR)$(PREFIX)/lib/libmega_agent.so
+
+# .deb and .rpm into target/packages. Both tools are built once, into target/tools.
+TOOLS := target/tools/bin
+PACKAGED := target/packages
+
+$(TOOLS)/cargo-deb:
+	nice $(CARGO) install --locked --debug --no-default-features --root target/tools --target-dir target/tools/build cargo-deb@3.8.0
+
+$(TOOLS)/cargo-generate-rpm:
+	nice $(CARGO) install --locked --debug --root target/tools --target-dir target/tools/build cargo-generate-rpm@0.21.1
+
+packages: build $(TOOLS)/cargo-deb $(TOOLS)/cargo-generate-rpm
+	@packaging/build
+
+# In a container by systemd-nspawn; four minutes. Needs root.
+test-packages: packages
+	@packaging/setup.sh packages
+	@echo "== test packages"
+	$(SUDO) tests/packages/run
 
 clean:
 	$(CARGO) clean

@@ -1,7 +1,8 @@
 #!/bin/sh
 # Installs what building and running need on a Debian-like machine: a compiler for BPF, headers, a Rust toolchain, Redis; with the
 # argument `test` also the programs that tests measure and the browser that looks at reports, with `vm` what boots other kernels, with
-# `vm debug` what builds one, with `vm reservation` what builds one with kernel/reservation, with `programs` runtimes that Memomania is tried under.
+# `vm debug` what builds one, with `vm reservation` what builds one with kernel/reservation, with `programs` runtimes that Memomania is tried under,
+# with `packages` what runs a clean Debian with systemd.
 # Idempotent, and silent when there is nothing to do. Runs as root, or with sudo.
 set -eu
 
@@ -27,6 +28,7 @@ if [ "${1:-}" = test ]; then
     need zstd zstd
     need python3 python3
     need git git
+    need mandoc mandoc
     need g++ g++
     need chromium chromium
     need valgrind valgrind
@@ -36,6 +38,10 @@ if [ "${1:-}" = programs ]; then
     need javac default-jdk-headless
     need go golang-go
     need rustc rustc
+fi
+if [ "${1:-}" = packages ]; then
+    need debootstrap debootstrap
+    need systemd-nspawn systemd-container
 fi
 if [ "${1:-}" = vm ]; then
     need qemu-system-x86_64 qemu-system-x86

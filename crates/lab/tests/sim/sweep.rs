@@ -94,3 +94,43 @@ fn a_dry_run_names_the_points_and_runs_none() {
     assert_eq!(text.lines().next(), Some("0: chunks, base, 192M, none, seed 1"));
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "only the file");
 }
+
+#[test]
+fn three_parts_run_at_once_and_merged_are_the_sweep_of_one_machine() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    sweep(folder.path(), &["-q", "-o", &at("whole")]).done();
+    let file = at("sweep.json");
+    let (parts, files) = (["1/3", "2/3", "3/3"], ["a", "b", "c"].map(at));
+    let shard = |i: usize| command(&["shard", &file, parts[i], "-o", &files[i], "--threads", "1"]);
+    // As a task runner would; the third is killed on its way, which leaves nothing, and is done again.
+    let children: Vec<_> = (0..2).map(|i| shard(i).spawn().unwrap()).collect();
+    let mut killed = shard(2).spawn().unwrap();
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    for child in children {
+        assert!(child.wait_with_output().unwrap().status.success());
+    }
+    let merge = |files: &[String], into: &str| {
+        let words = ["merge", "-o", into]
+            .into_iter()
+            .chain(files.iter().map(String::as_str));
+        sim(&words.collect::<Vec<_>>())
+    };
+    merge(&files[..2], &at("missing")).one_line(1, &["shards are missing: 1 of 3: 3"]);
+    crate::Ended(shard(2).output().unwrap()).done();
+    let before = fs::metadata(&files[2]).unwrap().modified().unwrap();
+    let again = crate::Ended(shard(2).output().unwrap()).done();
+    assert!(again.stderr().contains("done already"), "{}", again.stderr());
+    assert_eq!(fs::metadata(&files[2]).unwrap().modified().unwrap(), before);
+
+    merge(&files, &at("merged")).done();
+    let table = |name: &str| fs::read(folder.path().join(name).join("points.csv")).unwrap();
+    assert!(table("merged") == table("whole"), "the same bytes");
+    let record = |name: &str| {
+        let mut record = crate::folder::read(&folder.path().join(name)).unwrap_or_else(|e| panic!("{e}"));
+        record.settings.command = String::new();
+        crate::without_times(record)
+    };
+    assert_eq!(record("merged"), record("whole"));
+}

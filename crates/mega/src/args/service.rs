@@ -4,8 +4,6 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use crate::service::Source;
-
 /// Which configuration.
 #[derive(Debug, Clone, Args)]
 pub struct SourceArgs {
@@ -16,16 +14,6 @@ pub struct SourceArgs {
     /// Look for those folders below this one
     #[arg(long, value_name = "FOLDER", default_value = "/")]
     pub root: PathBuf,
-}
-
-impl SourceArgs {
-    /// Where to read.
-    pub fn source(&self) -> Source {
-        match &self.config {
-            Some(file) => Source::File(file.clone()),
-            None => Source::System(self.root.clone()),
-        }
-    }
 }
 
 /// `mega config`

@@ -5,7 +5,7 @@ use std::io::Write;
 use anyhow::Result;
 use mega_cli::exit::{tell, Failure};
 
-use crate::args::{ConfigAction, ConfigArgs};
+use crate::args::{ConfigAction, ConfigArgs, SourceArgs};
 use crate::service::config::Config;
 use crate::service::describe::document;
 use crate::service::Source;
@@ -34,6 +34,16 @@ pub fn run(args: &ConfigArgs) -> Result<()> {
         ConfigAction::Describe => write!(out, "{}", document())?,
     }
     Ok(())
+}
+
+impl SourceArgs {
+    /// Where to read.
+    pub fn source(&self) -> Source {
+        match &self.config {
+            Some(file) => Source::File(file.clone()),
+            None => Source::System(self.root.clone()),
+        }
+    }
 }
 
 /// The configuration; its warnings and mistakes go to standard error.

@@ -5,16 +5,17 @@
 //! ```
 //!
 //! A point's number follows from the file alone: workload, memory, state, seed, system, the last changing fastest. Results are the same
-//! bytes on any number of threads. `docs/simulator.md` describes the file.
+//! bytes on any number of threads, and of machines (`shard`). `docs/simulator.md` describes the file.
 
 pub mod axes;
 mod csv;
 mod record;
 mod run;
+pub mod shard;
 #[cfg(test)]
 mod tests;
 
-pub use run::{run, Done, Options, Progress, Row};
+pub use run::{all_of, points, run, Done, Options, Points, Progress, Row};
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -60,6 +61,17 @@ pub enum SweepError {
         /// Why.
         source: std::io::Error,
     },
+    /// A file that is no shard, or does not go with the others.
+    #[error("{}: {why}", path.display())]
+    Shard {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        why: String,
+    },
+    /// Not every shard is there.
+    #[error("shards are missing: {0}")]
+    Missing(String),
 }
 
 /// An invalid field.

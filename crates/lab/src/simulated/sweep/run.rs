@@ -1,7 +1,7 @@
 //! Running a sweep: all its points on several threads, then its table and, where it is complete, its record.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -78,6 +78,20 @@ pub struct Done {
 /// A longer sweep has no record and no report: a table is the better view of it.
 const MOST_REPORTED: usize = 5000;
 
+/// Points that were run.
+#[derive(Debug, Default)]
+pub struct Points {
+    /// In the order of their numbers.
+    pub rows: Vec<Row>,
+    /// As [`Done::broken`].
+    pub broken: Vec<(String, PathBuf)>,
+}
+
+fn cannot_write(path: &Path) -> impl FnOnce(std::io::Error) -> SweepError {
+    let path = path.to_path_buf();
+    move |source| SweepError::Write { path, source }
+}
+
 /// Runs every point. When `stop` is set, those under way are finished and the table has what is done.
 ///
 /// # Errors
@@ -86,20 +100,32 @@ pub fn run(
     sweep: &Sweep,
     options: &Options,
     stop: &AtomicBool,
-    mut tell: impl FnMut(&Progress<'_>),
+    tell: impl FnMut(&Progress<'_>),
 ) -> Result<Done, SweepError> {
+    let points = points(sweep, 0..sweep.len(), options, stop, tell)?;
+    let mut done = all_of(sweep, points, options)?;
+    done.stopped = done.done + done.broken.len() < done.of && stop.load(Relaxed);
+    Ok(done)
+}
+
+/// Runs the points of these numbers.
+///
+/// # Errors
+/// The folder, or the scenario of a point at which the simulator failed, cannot be written.
+pub fn points(
+    sweep: &Sweep,
+    which: impl Iterator<Item = usize> + Clone + Send,
+    options: &Options,
+    stop: &AtomicBool,
+    mut tell: impl FnMut(&Progress<'_>),
+) -> Result<Points, SweepError> {
     let folder = &options.folder;
-    let cannot_write = |path: &PathBuf| {
-        let path = path.clone();
-        move |source| SweepError::Write { path, source }
-    };
     std::fs::create_dir_all(folder).map_err(cannot_write(folder))?;
-    let of = sweep.len();
+    let of = which.clone().count();
     let began = Instant::now();
-    let mut rows: Vec<Row> = Vec::new();
-    let mut broken = Vec::new();
+    let mut points = Points::default();
     let work = |index: usize| row_of(sweep, index);
-    parallel::each(0..of, options.threads, stop, work, |told| {
+    parallel::each(which, options.threads, stop, work, |told| {
         match told {
             Told::Begins(index) => {
                 let label = sweep.label(sweep.point(index));
@@ -110,10 +136,11 @@ pub fn run(
                 let point = sweep.point(index);
                 let path = folder.join(format!("broken-{index}.json"));
                 std::fs::write(&path, sweep.scenario(point).to_json()).map_err(cannot_write(&path))?;
-                broken.push((format!("point {index} ({}): {why}", sweep.label(point)), path));
+                let why = format!("point {index} ({}): {why}", sweep.label(point));
+                points.broken.push((why, path));
             }
             Told::Ended(index, Ok(row)) => {
-                let done = rows.len() + 1;
+                let done = points.rows.len() + 1;
                 let each = began.elapsed().div_f64(done as f64);
                 tell(&Progress::Ended {
                     done,
@@ -122,20 +149,30 @@ pub fn run(
                     failed: row.failed.as_deref(),
                     left: each.mul_f64((of - done) as f64),
                 });
-                rows.push(row);
+                points.rows.push(row);
             }
         }
         Ok(())
     })?;
-    rows.sort_by_key(|row| row.point);
-    let done = rows.len();
-    let csv = folder.join("points.csv");
+    points.rows.sort_by_key(|row| row.point);
+    Ok(points)
+}
+
+/// Writes the table of these points, and makes the record where they are all.
+///
+/// # Errors
+/// The table cannot be written.
+pub fn all_of(sweep: &Sweep, points: Points, options: &Options) -> Result<Done, SweepError> {
+    let Points { rows, broken } = points;
+    let (done, of) = (rows.len(), sweep.len());
+    std::fs::create_dir_all(&options.folder).map_err(cannot_write(&options.folder))?;
+    let csv = options.folder.join("points.csv");
     csv::write(sweep, &rows, &csv).map_err(cannot_write(&csv))?;
     let is_reported = done == of && of <= MOST_REPORTED;
     Ok(Done {
         done,
         of,
-        stopped: done + broken.len() < of && stop.load(Relaxed),
+        stopped: false,
         broken,
         csv,
         record: is_reported.then(|| record(sweep, rows, &options.command)),

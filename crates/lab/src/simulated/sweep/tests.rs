@@ -179,3 +179,61 @@ fn what_is_wrong_with_a_sweep_is_named() {
     let error = with("[1, 2]", &format!("[{}]", seeds.join(",")));
     assert!(error.contains("more than 100000 points"), "{error}");
 }
+
+#[test]
+fn shards_have_each_point_once_and_merged_give_the_bytes_of_one_machine() {
+    let folder = tempfile::tempdir().unwrap();
+    let expected = csv(&go(&options(&folder.path().join("whole"))).unwrap());
+    let sweep = sweep();
+    let paths: Vec<_> = (1..=3).map(|i| folder.path().join(format!("{i}.json"))).collect();
+    for (index, path) in (1..).zip(&paths) {
+        let which = shard::Shard { index, of: 3 };
+        let run = || {
+            let points = points(
+                &sweep,
+                which.points(&sweep),
+                &options(folder.path()),
+                &AtomicBool::new(false),
+                |_| {},
+            );
+            shard::save(path, SMALL, which, &points.unwrap().rows).unwrap();
+            fs::read(path).unwrap()
+        };
+        assert!(!shard::is_done(path, SMALL, which));
+        let first = run();
+        assert!(run() == first, "the same file each time");
+        assert!(shard::is_done(path, SMALL, which) && !shard::is_done(path, "{}", which));
+    }
+    // In any order, one of them twice.
+    let files = [2, 0, 1, 2].map(|i| paths[i].as_path());
+    let (merged, rows) = shard::merge(files).unwrap();
+    let rows = Points {
+        rows,
+        broken: Vec::new(),
+    };
+    let done = all_of(&merged, rows, &options(&folder.path().join("merged"))).unwrap();
+    assert!(csv(&done) == expected && done.record.is_some());
+
+    let why = |files: &[&Path]| shard::merge(files.iter().copied()).unwrap_err().to_string();
+    assert_eq!(why(&files[..1]), "shards are missing: 2 of 3: 1, 2");
+    let cut = fs::read_to_string(&paths[0]).unwrap();
+    for (bad, words) in [
+        (cut[..cut.len() / 2].to_owned(), "EOF"),
+        (
+            cut.replace("\"point\":3,", "\"point\":4,"),
+            "its points are not those of its shard",
+        ),
+        (cut.replace("\"index\":1,", "\"index\":0,"), "expected I/N"),
+        (
+            cut.replace("16}", "24}").replace("\\\"mib\\\": 16", "\\\"mib\\\": 24"),
+            "of another sweep",
+        ),
+        (cut.replace("4096", "4097"), "another file has other results of shard 1"),
+    ] {
+        assert!(bad != cut, "{words}");
+        let path = folder.path().join("bad.json");
+        fs::write(&path, bad).unwrap();
+        let why = why(&[&paths[0], &paths[1], &paths[2], &path]);
+        assert!(why.contains(words) && why.contains("bad.json"), "{why}");
+    }
+}

@@ -1,4 +1,6 @@
 //! The command line of the lab: every option once, with its help.
+//!
+//! Uses nothing else of this command: `crates/pages` compiles this folder, too, for man pages and completions.
 
 mod bench;
 mod contiguity;
@@ -11,8 +13,8 @@ pub use contiguity::{FragArgs, HogArgs};
 pub use mosaic::{ExploreArgs, MosaicAction, MosaicArgs};
 pub use record::RecordArgs;
 pub use sim::{
-    SimAccuracyArgs, SimArgs, SimCalibrateArgs, SimCommand, SimListArgs, SimMachine, SimPaperArgs, SimRunArgs,
-    SimSweepArgs,
+    SimAccuracyArgs, SimArgs, SimCalibrateArgs, SimCommand, SimListArgs, SimMachine, SimMergeArgs, SimPaperArgs,
+    SimRunArgs, SimShardArgs, SimSweepArgs,
 };
 
 use std::path::PathBuf;

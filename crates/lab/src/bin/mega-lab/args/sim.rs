@@ -8,6 +8,7 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand};
 use mega_core::units::{Bytes, Share};
 use mega_lab::simulated::accuracy;
+use mega_lab::simulated::sweep::shard::Shard;
 
 use super::bench::{parse_rounds, parse_scale};
 use super::BenchOptions;
@@ -35,6 +36,10 @@ pub enum SimCommand {
     Run(Box<SimRunArgs>),
     /// Run every combination of systems, workloads, machines and seeds
     Sweep(SimSweepArgs),
+    /// Run a part of a sweep, on any machine, into a file
+    Shard(SimShardArgs),
+    /// Put the files of all parts together: what `sweep` would have given
+    Merge(SimMergeArgs),
     /// Measure what things cost on this machine
     Calibrate(SimCalibrateArgs),
     /// Run five workloads live and simulated, and say how far apart they are
@@ -264,6 +269,50 @@ pub struct SimSweepArgs {
     pub quiet: bool,
 }
 
+/// `mega sim shard`
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The file is written whole or not at all. Where it has this part already, nothing is done: a task runner may repeat it.\n\
+docs/sweeps.md has recipes for HyperQueue, Slurm and GNU parallel."
+)]
+pub struct SimShardArgs {
+    /// The sweep as JSON
+    #[arg(value_name = "FILE.json")]
+    pub sweep: PathBuf,
+
+    /// Which part, from 1, of how many: 3/10
+    #[arg(value_name = "I/N")]
+    pub shard: Shard,
+
+    /// The file for its results
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+
+    /// Points at once (default: as many as there are processors)
+    #[arg(long, value_name = "N", value_parser = parse_threads)]
+    pub threads: Option<usize>,
+
+    /// No progress
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+/// `mega sim merge`
+#[derive(Debug, Args)]
+pub struct SimMergeArgs {
+    /// The files of all parts, in any order
+    #[arg(value_name = "FILE", required = true)]
+    pub files: Vec<PathBuf>,
+
+    /// Folder for results
+    #[arg(short, long, value_name = "FOLDER")]
+    pub output: PathBuf,
+
+    /// What was done as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// `mega sim calibrate`
 #[derive(Debug, Args)]
 #[command(
@@ -410,6 +459,13 @@ mod tests {
             &["run", "a.json", "--journal-full"],
             &["sweep"],
             &["sweep", "a.json", "--threads", "0"],
+            &["shard", "a.json", "1/2"],
+            &["shard", "a.json", "0/2", "-o", "f"],
+            &["shard", "a.json", "3/2", "-o", "f"],
+            &["shard", "a.json", "1", "-o", "f"],
+            &["shard", "a.json", "1/200000", "-o", "f"],
+            &["merge", "-o", "f"],
+            &["merge", "f"],
             &["calibrate", "a"],
             &[],
         ] {

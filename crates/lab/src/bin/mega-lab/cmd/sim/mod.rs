@@ -7,6 +7,7 @@ mod lines;
 mod list;
 mod paper;
 mod run;
+mod shard;
 mod sweep;
 
 use std::io::Write;
@@ -26,6 +27,8 @@ pub fn run(args: &SimArgs) -> Result<()> {
         SimCommand::List(args) => list::run(args),
         SimCommand::Run(args) => run::run(args),
         SimCommand::Sweep(args) => sweep::run(args),
+        SimCommand::Shard(args) => shard::run(args),
+        SimCommand::Merge(args) => shard::merge(args),
         SimCommand::Calibrate(args) => calibrate::run(args),
         SimCommand::Accuracy(args) => accuracy::run(args),
         SimCommand::Paper(words) => match SimPaperArgs::of_words(words) {

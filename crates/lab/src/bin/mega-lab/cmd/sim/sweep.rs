@@ -42,16 +42,23 @@ pub fn run(args: &SimSweepArgs) -> Result<()> {
     let done = sweep::run(&sweep, &options, &stop, |progress| tell(&mut lines, progress));
     lines.clear();
     let mut done = done?;
+    if let Some(record) = &mut done.record {
+        record.settings.began_unix_s = began_unix_s;
+        record.settings.seconds = began.elapsed().as_secs_f64();
+    }
+    keep(done, &options.folder, args.json)
+}
+
+/// Keeps record and report, and says what was done; fails where that is not all.
+pub fn keep(mut done: Done, folder: &Path, json: bool) -> Result<()> {
     let mut report = None;
     if let Some(record) = &mut done.record {
         record.settings.commit = super::commit();
-        record.settings.began_unix_s = began_unix_s;
-        record.settings.seconds = began.elapsed().as_secs_f64();
-        let folder = Folder::at(&options.folder);
+        let folder = Folder::at(folder);
         folder.save(record)?;
         report = Some(folder.save_report(record)?);
     }
-    show(&done, report.as_deref(), args)?;
+    show(&done, report.as_deref(), json)?;
     finish(&done)
 }
 
@@ -86,7 +93,8 @@ fn list(sweep: &Sweep, args: &SimSweepArgs) -> Result<()> {
     Ok(())
 }
 
-fn tell(lines: &mut Lines, progress: &Progress<'_>) {
+/// Shows progress.
+pub fn tell(lines: &mut Lines, progress: &Progress<'_>) {
     match progress {
         Progress::Begins { label } => lines.now(label),
         Progress::Ended {
@@ -105,9 +113,9 @@ fn tell(lines: &mut Lines, progress: &Progress<'_>) {
     }
 }
 
-fn show(done: &Done, report: Option<&Path>, args: &SimSweepArgs) -> Result<()> {
+fn show(done: &Done, report: Option<&Path>, json: bool) -> Result<()> {
     let mut out = std::io::stdout().lock();
-    if args.json {
+    if json {
         let broken: Vec<_> = done.broken.iter().map(|(why, _)| why).collect();
         let summary = json!({
             "schema": 1, "kind": "sweep", "done": done.done, "of": done.of, "stopped": done.stopped, "broken": broken,
@@ -126,15 +134,21 @@ fn show(done: &Done, report: Option<&Path>, args: &SimSweepArgs) -> Result<()> {
 
 /// Whether it is all done.
 fn finish(done: &Done) -> Result<()> {
-    if let Some((why, path)) = done.broken.first() {
-        bail!(
-            "the simulator failed at {} points, first: {why}; reproduce with `mega sim run {}`",
-            done.broken.len(),
-            path.display()
-        );
-    }
+    unbroken(&done.broken)?;
     if done.stopped {
         bail!("stopped after {} of {} points", done.done, done.of);
+    }
+    Ok(())
+}
+
+/// Fails where the simulator itself failed.
+pub fn unbroken(broken: &[(String, PathBuf)]) -> Result<()> {
+    if let Some((why, path)) = broken.first() {
+        bail!(
+            "the simulator failed at {} points, first: {why}; reproduce with `mega sim run {}`",
+            broken.len(),
+            path.display()
+        );
     }
     Ok(())
 }

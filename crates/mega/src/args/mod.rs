@@ -1,4 +1,6 @@
 //! The command line: every option once, with its help.
+//!
+//! Uses nothing else of this crate: `crates/pages` compiles this folder, too, for man pages and completions.
 
 mod agent;
 mod contiguity;
@@ -10,7 +12,7 @@ pub use agent::AgentOptions;
 pub use contiguity::{CompactArgs, MadeBy, MapArgs, MapTarget};
 pub use mosaic::{MosaicAction, MosaicArgs};
 pub use record::{RecordArgs, ReplayArgs};
-pub use service::{ConfigAction, ConfigArgs, DaemonArgs, StatusArgs};
+pub use service::{ConfigAction, ConfigArgs, DaemonArgs, SourceArgs, StatusArgs};
 
 use std::ffi::OsString;
 use std::path::PathBuf;
