@@ -5,7 +5,9 @@ use serde::Serialize;
 
 use super::scale::{ratio_text, value_text};
 use crate::result::{Better, Metric, Outcome, Record, Run, Unit, VariantInfo, SCHEMA};
-use crate::stats::{interval_of_median, median, paired, Interval, Paired, Verdict, ROUNDS_TO_TELL, SIGNIFICANT};
+use crate::stats::{
+    interval_of_median, median, paired, range_holds, Interval, Paired, Verdict, ROUNDS_TO_TELL, SIGNIFICANT,
+};
 
 /// Summary of a record.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -116,14 +118,21 @@ impl Against {
     }
 }
 
-/// A note that the rounds are too few for a test.
+/// A note that the rounds are too few for a test, and how far their intervals can be believed.
 #[must_use]
 pub fn too_few(rounds: usize) -> String {
-    let rounds = match rounds {
+    let are = match rounds {
         1 => "1 round is".to_string(),
         n => format!("{n} rounds are"),
     };
-    format!("{rounds} too few for a verdict; {ROUNDS_TO_TELL} are needed")
+    let holds = match rounds {
+        0 | 1 => String::new(),
+        n => format!(
+            ", and intervals of {n} hold the median in {:.0} % of cases at most",
+            range_holds(n) * 100.0
+        ),
+    };
+    format!("{are} too few for a verdict; {ROUNDS_TO_TELL} are needed{holds}")
 }
 
 /// Summarizes `record`.
@@ -330,7 +339,9 @@ mod tests {
         assert_eq!(cell.against_first.as_ref().unwrap().verdict, Some(Verdict::TooFew));
         let sentence = &seen.cases[0].sentence;
         assert!(
-            sentence.ends_with("(3 rounds are too few for a verdict; 6 are needed)."),
+            sentence.ends_with(
+                "(3 rounds are too few for a verdict; 6 are needed, and intervals of 3 hold the median in 75 % of cases at most)."
+            ),
             "{sentence}"
         );
     }

@@ -69,10 +69,31 @@ pub fn median(values: &[f64]) -> Option<f64> {
     spread(values).map(|s| s.median)
 }
 
-/// The order of variants in a round (from 0): A B C, then B C A, then C A B. The first finds the machine as the previous case left it, with
-/// memory that the host may have reclaimed; after as many rounds as variants each has been in each place once.
+/// How often the range of `count` values holds the median that they are drawn around: all lie on one side of it once in 2^(count - 1). No
+/// interval between them holds it more often.
+#[must_use]
+pub fn range_holds(count: usize) -> f64 {
+    match count {
+        0 => 0.0,
+        n => 1.0 - 0.5_f64.powf((n - 1) as f64),
+    }
+}
+
+/// The order of variants in a round (from 0): the rows of a Williams square (Williams 1949). The first finds the machine as the previous case
+/// left it, the others as the variant before them did; so each is in each place once in as many rounds as there are variants, and behind each
+/// other one equally often: once in as many rounds if they are even in number, else twice in twice as many, the second half in reverse.
 pub fn turned(variants: usize, round: usize) -> impl Iterator<Item = usize> {
-    (0..variants).map(move |place| (place + round) % variants)
+    let reversed = variants % 2 == 1 && (round / variants) % 2 == 1;
+    (0..variants).map(move |place| {
+        let place = if reversed { variants - 1 - place } else { place };
+        // 0, 1, n - 1, 2, n - 2 ...: neighbours differ by each distance once.
+        let first = if place % 2 == 1 {
+            place / 2 + 1
+        } else {
+            variants - place / 2
+        };
+        (first + round) % variants
+    })
 }
 
 #[cfg(test)]
@@ -94,9 +115,38 @@ mod tests {
 
     #[test]
     fn each_variant_runs_once_in_a_round_and_in_each_place_once_in_all() {
-        let order = |round| turned(3, round).collect::<Vec<_>>();
-        assert_eq!([order(0), order(1), order(2)], [[0, 1, 2], [1, 2, 0], [2, 0, 1]]);
-        assert_eq!(order(3), order(0));
+        let order = |round| turned(4, round).collect::<Vec<_>>();
+        assert_eq!([order(0), order(1)], [[0, 1, 3, 2], [1, 2, 0, 3]]);
+        assert_eq!(order(4), order(0));
         assert_eq!((turned(1, 5).collect::<Vec<_>>(), turned(0, 5).count()), (vec![0], 0));
+        for n in 1..10 {
+            for at in 0..n {
+                let mut there: Vec<_> = (0..n).map(|round| turned(n, round).nth(at).unwrap()).collect();
+                there.sort_unstable();
+                assert!(there.into_iter().eq(0..n), "{n} variants, place {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn each_variant_runs_behind_each_other_one_equally_often() {
+        for n in 2..10 {
+            let times = if n % 2 == 0 { 1 } else { 2 };
+            let mut behind = vec![vec![0; n]; n];
+            for round in 0..n * times {
+                let order: Vec<_> = turned(n, round).collect();
+                order.windows(2).for_each(|w| behind[w[0]][w[1]] += 1);
+            }
+            for (a, row) in behind.iter().enumerate() {
+                let wanted = |b| if a == b { 0 } else { times };
+                assert!((0..n).all(|b| row[b] == wanted(b)), "{n} variants: {behind:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_range_of_six_is_the_first_to_hold_the_median_in_95_of_100() {
+        assert_eq!((range_holds(1), range_holds(3)), (0.0, 0.75));
+        assert!(range_holds(5) < 0.95 && range_holds(6) > 0.95);
     }
 }

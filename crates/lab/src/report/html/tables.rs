@@ -24,20 +24,20 @@ pub fn medians(out: &mut String, metrics: &[MetricComparison]) {
     let Some(first) = metrics.first() else {
         return;
     };
-    put!(out, "<div class=\"scroll\"><table>\n<thead><tr><th>variant</th>");
+    put!(out, "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Medians\"><table>\n<thead><tr><th scope=\"col\">variant</th>");
     for metric in metrics {
         let good = match metric.better {
             Better::Higher => "<small>higher is better</small>",
             Better::Lower => "<small>lower is better</small>",
             Better::Neither => "<small>&nbsp;</small>",
         };
-        put!(out, "<th>{}{good}</th>", escape(&metric.label));
+        put!(out, "<th scope=\"col\">{}{good}</th>", escape(&metric.label));
     }
     put!(out, "</tr></thead>\n<tbody>");
     for (index, variant) in first.variants.iter().enumerate() {
         let name = escape(&variant.variant);
         let swatch = format!("<span class=\"swatch {}\"></span>", colour(index));
-        put!(out, "<tr><th title=\"{name}\">{swatch}{name}</th>");
+        put!(out, "<tr><th scope=\"row\" title=\"{name}\">{swatch}{name}</th>");
         for metric in metrics {
             put!(out, "<td>{}</td>", median_cell(metric.unit, &metric.variants[index]));
         }
@@ -72,8 +72,9 @@ fn against_text(against: &Against) -> String {
         "better" | "worse" => word,
         _ => "plain",
     };
+    // That the rounds are too few is said once, in the sentence above the table.
     let tag = match word {
-        "" => String::new(),
+        "" | "too few rounds" => String::new(),
         word => format!("<span class=\"tag {class}\">{word}</span>"),
     };
     let Some(times) = against.paired.ratio else {
