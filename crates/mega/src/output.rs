@@ -22,6 +22,7 @@ pub struct Output {
     quiet: bool,
     status: Option<StatusLine>,
     complained: bool,
+    also: Option<Box<dyn Observer + Send>>,
     /// Why the last one was refused.
     refused: Option<String>,
 }
@@ -38,8 +39,14 @@ impl Output {
             quiet,
             status,
             complained: false,
+            also: None,
             refused: None,
         })
+    }
+
+    /// Another one hears each event, too.
+    pub fn also(&mut self, observer: Box<dyn Observer + Send>) {
+        self.also = Some(observer);
     }
 
     /// A message for the user.
@@ -98,6 +105,9 @@ impl Output {
 
 impl Observer for Output {
     fn event(&mut self, line: &Line) {
+        if let Some(also) = &mut self.also {
+            also.event(line);
+        }
         if let Some(Err(error)) = self.journal.as_mut().map(|journal| journal.write(line)) {
             // Managing goes on: a full disk is no reason to leave a program half managed.
             if !std::mem::replace(&mut self.complained, true) {
