@@ -23,6 +23,7 @@ pub struct Output {
     quiet: bool,
     status: Option<StatusLine>,
     complained: bool,
+    also: Option<Box<dyn Observer + Send>>,
     /// Why the last one was refused.
     refused: Option<String>,
     agents: Option<Pages>,
@@ -40,6 +41,7 @@ impl Output {
             quiet,
             status,
             complained: false,
+            also: None,
             refused: None,
             agents: None,
         })
@@ -57,6 +59,11 @@ impl Output {
             let event = said.event(pid);
             self.event(&Line { at, event });
         }
+    }
+
+    /// Another one hears each event, too.
+    pub fn also(&mut self, observer: Box<dyn Observer + Send>) {
+        self.also = Some(observer);
     }
 
     /// A message for the user.
@@ -123,6 +130,9 @@ impl Observer for Output {
     fn event(&mut self, line: &Line) {
         if matches!(line.event, Event::Stop { .. }) {
             self.say_agents(line.at);
+        }
+        if let Some(also) = &mut self.also {
+            also.event(line);
         }
         if let Some(Err(error)) = self.journal.as_mut().map(|journal| journal.write(line)) {
             // Managing goes on: a full disk is no reason to leave a program half managed.

@@ -253,6 +253,26 @@ fn the_daemon_does_what_its_rules_say_until_it_is_stopped_or_killed() {
     is(&now, &other, "others", "left alone");
     assert_eq!((claimed_by(other.pid()), claimed_by(small.pid())), (None, None));
 
+    until("a scan of alpha is in the status", || {
+        let now = status();
+        let of_rule = |name| {
+            now["rules"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .find(|rule| rule["name"] == name)
+                .cloned()
+                .unwrap()
+        };
+        let (alpha, others) = (of_rule("alpha"), of_rule("others"));
+        assert!(
+            others["promotions"].is_null(),
+            "what is left alone has no figures: {others}"
+        );
+        let process = &alpha["processes"][0];
+        process["mapped_bytes"].as_u64() > Some(0) && alpha["mapped_bytes"].is_u64() && process["refusals"].is_object()
+    });
+
     // A service's control group decides, where the machine lets us make one.
     if let Some(group) = Group::new() {
         let member = service(folder, "megatest-member");

@@ -305,12 +305,20 @@ impl Daemon {
                             None if at.is_small => "below min-resident".to_owned(),
                             None => "not managed".to_owned(),
                         };
-                        json!({"pid": pid, "comm": at.comm, "resident_bytes": at.resident, "state": state})
+                        let mut process =
+                            json!({"pid": pid, "comm": at.comm, "cgroup": at.cgroup, "resident_bytes": at.resident, "state": state});
+                        extend(&mut process, self.loops.book.sum(&[pid]));
+                        process
                     })
                     .collect();
-                json!({
+                let pids: Vec<u32> = processes.iter().filter_map(|one| one["pid"].as_u64()?.try_into().ok()).collect();
+                let resident: u64 = processes.iter().filter_map(|one| one["resident_bytes"].as_u64()).sum();
+                let mut of_rule = json!({
                     "name": rule.name(), "from": rule.place.to_string(), "policy": rule.policy(), "scans": scans, "processes": processes,
-                })
+                    "resident_bytes": resident,
+                });
+                extend(&mut of_rule, self.loops.book.sum(&pids));
+                of_rule
             })
             .collect();
         json!({
@@ -318,5 +326,12 @@ impl Daemon {
             "files": self.config.files, "dry_run": self.config.dry_run(), "reloads": self.reloads,
             "last_reload_refused": self.refused, "error": matched.as_ref().err(), "rules": rules,
         })
+    }
+}
+
+/// Adds the members of another object.
+fn extend(object: &mut Json, more: Option<Json>) {
+    if let (Json::Object(object), Some(Json::Object(more))) = (object, more) {
+        object.extend(more);
     }
 }

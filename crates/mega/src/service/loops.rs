@@ -14,6 +14,7 @@ use mega_linux::proc::ProcRoot;
 use rustix::pipe::{pipe_with, PipeFlags};
 
 use super::config::{Config, Loop};
+use super::figures::Book;
 use super::matching::Matching;
 use super::notify::Notify;
 use crate::args::{MadeBy, ManageOptions, ScannerChoice};
@@ -48,6 +49,8 @@ impl Beat {
 pub struct Loops {
     /// Which rule each process is under.
     pub matching: Arc<Matching>,
+    /// What they have seen and done.
+    pub book: Book,
     needs: Vec<Loop>,
     members: Vec<Vec<usize>>,
     threads: Vec<JoinHandle<()>>,
@@ -71,6 +74,7 @@ impl Loops {
         let matching = Arc::new(Matching::new(config.rules.clone(), config.interval() / 2));
         let mut loops = Self {
             matching,
+            book: Book::default(),
             needs,
             members,
             threads: Vec::new(),
@@ -86,11 +90,11 @@ impl Loops {
                 matching: Arc::clone(&loops.matching),
                 beat: Arc::clone(&loops.beat),
             };
-            let (options, ready) = (options(config, needs), ready.clone());
+            let (options, ready, book) = (options(config, needs), ready.clone(), loops.book.clone());
             let stop = read.try_clone().context("cannot watch for the end")?;
             let thread = std::thread::Builder::new().name(format!("mega-{}", needs.policy));
             let thread = thread
-                .spawn(move || manage(options, roster, stop, &ready))
+                .spawn(move || manage(options, roster, stop, &ready, book))
                 .context("cannot start a thread");
             match thread {
                 Ok(thread) => loops.threads.push(thread),
@@ -146,10 +150,11 @@ impl Loops {
     }
 }
 
-fn manage(options: ManageOptions, roster: Ruled, stop: OwnedFd, ready: &Sender<Result<()>>) {
+fn manage(options: ManageOptions, roster: Ruled, stop: OwnedFd, ready: &Sender<Result<()>>, book: Book) {
     match prepare(options) {
         Err(error) => drop(ready.send(Err(error))),
-        Ok(prepared) => {
+        Ok(mut prepared) => {
+            prepared.output.also(Box::new(book));
             let _ = ready.send(Ok(()));
             prepared.manage(Box::new(roster), stop);
         }

@@ -54,6 +54,8 @@ pub struct Matched {
     pub rule: usize,
     /// Its name.
     pub comm: String,
+    /// Its control group.
+    pub cgroup: String,
     /// Its resident memory.
     pub resident: u64,
     /// It is too small for the rule.
@@ -130,6 +132,7 @@ impl Matching {
         Some(Matched {
             rule,
             comm: facts.comm,
+            cgroup: facts.cgroup,
             resident: stat.rss_bytes,
             is_small: stat.rss_bytes < self.rules.get(rule)?.min_resident().0,
         })

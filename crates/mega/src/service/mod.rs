@@ -3,6 +3,7 @@
 pub mod config;
 pub mod daemon;
 pub mod describe;
+mod figures;
 mod files;
 mod glob;
 mod loops;
