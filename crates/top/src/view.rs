@@ -29,7 +29,7 @@ const HELP: [(&str, &str); 12] = [
     ("< >, s S", "sort by the next column"),
     ("1 to 9", "sort by this column; again: the other way around"),
     ("r", "the other way around"),
-    ("/", "filter by name, number or what is done; Enter, or Esc: none"),
+    ("/", "filter by name, number or what is done; Esc drops it"),
     ("p, Space", "pause"),
     ("? h", "this help"),
     ("q, Ctrl-C", "leave"),
