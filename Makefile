@@ -13,6 +13,7 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo -E env PATH="$$PATH")
 PREFIX ?= /usr/local
 MEGA := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)/release/mega
 LAB := $(MEGA)-lab
+TOP := $(MEGA)-top
 MEMOMANIA := $(dir $(MEGA))libmemomania.so
 AGENT := $(dir $(MEGA))../agent/libmega_agent.so
 
@@ -110,6 +111,7 @@ bench: build
 install: build
 	install -D -m 755 $(MEGA) $(DESTDIR)$(PREFIX)/bin/mega
 	install -D -m 755 $(LAB) $(DESTDIR)$(PREFIX)/bin/mega-lab
+	install -D -m 755 $(TOP) $(DESTDIR)$(PREFIX)/bin/mega-top
 	install -D -m 755 $(MEMOMANIA) $(DESTDIR)$(PREFIX)/lib/libmemomania.so
 	install -D -m 755 $(AGENT) $(DESTDIR)$(PREFIX)/lib/libmega_agent.so
 

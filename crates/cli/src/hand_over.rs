@@ -36,6 +36,9 @@ pub const LAB_COMMANDS: [(&str, &str); 6] = [
     ),
 ];
 
+/// Commands that are a program and a package each, with what each does.
+pub const COMPANIONS: [(&str, &str); 1] = [("top", "Watch services, their processes and regions, live")];
+
 /// Commands of the laboratory that `mega --help` does not list: for tests and benchmarks.
 const HIDDEN: [&str; 1] = ["workload"];
 
@@ -45,13 +48,18 @@ pub fn is_of_lab(command: &str) -> bool {
     LAB_COMMANDS.iter().any(|(name, _)| *name == command) || HIDDEN.contains(&command)
 }
 
-/// The laboratory's commands as `mega --help` lists them.
+/// The commands of other programs as `mega --help` lists them.
 #[must_use]
-pub fn lab_help() -> String {
-    let mut text = "With mega-lab installed:".to_string();
-    for (name, about) in LAB_COMMANDS {
-        text += &format!("\n{}", crate::text::wrapped(&format!("  {name:<14}  "), about));
-    }
+pub fn others_help() -> String {
+    let mut text = String::new();
+    let mut list = |head: &str, commands: &[(&str, &str)]| {
+        text += head;
+        for (name, about) in commands {
+            text += &format!("\n{}", crate::text::wrapped(&format!("  {name:<14}  "), about));
+        }
+    };
+    list("With mega-top installed:", &COMPANIONS);
+    list("\n\nWith mega-lab installed:", &LAB_COMMANDS);
     text
 }
 
@@ -137,8 +145,14 @@ fn find_command(command: &OsStr) -> Result<(PathBuf, bool)> {
     if is_of_lab(name) {
         return Ok((lab(&format!("mega {name}"))?, true));
     }
-    let program = find(&format!("mega-{name}"));
-    let program = program.ok_or_else(|| unknown(&format!(", and no mega-{name} beside mega or in PATH")))?;
+    let program = find(&format!("mega-{name}")).ok_or_else(|| {
+        if COMPANIONS.iter().any(|(companion, _)| *companion == name) {
+            return Failure::usage(format!(
+                "mega {name} needs mega-{name}, which is neither beside mega nor in PATH: build it (`make build`) or install the package mega"
+            ));
+        }
+        unknown(&format!(", and no mega-{name} beside mega or in PATH"))
+    })?;
     Ok((program, false))
 }
 

@@ -21,7 +21,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use contiguity::parse_target_way;
 use mega_cli::args::{parse_budget, parse_interval};
-use mega_cli::hand_over::lab_help;
+use mega_cli::hand_over::others_help;
 use mega_core::compaction::planner::PLANNERS;
 use mega_core::policy::POLICIES;
 use mega_core::units::Share;
@@ -32,7 +32,7 @@ use mega_core::units::Share;
 /// back what huge pages waste, and checks each of its actions by looking again. On an unmodified kernel, per process,
 /// reversibly.
 #[derive(Debug, Parser)]
-#[command(name = "mega", version, max_term_width = 80, disable_help_subcommand = true, after_help = lab_help())]
+#[command(name = "mega", version, max_term_width = 80, disable_help_subcommand = true, after_help = others_help())]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]

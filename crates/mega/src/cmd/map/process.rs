@@ -18,15 +18,14 @@ use super::{Map, Subject};
 use crate::args::ScannerChoice;
 use crate::draw::terminal::{line, Cell, Style};
 use crate::manage::scanner_for;
-use mega_cli::draw::colour::{ramp, Rgb, Scale};
+use mega_cli::draw::colour::{ramp, Rgb};
+use mega_cli::draw::regions::{layout, Band, Layout, Stretch};
 use mega_cli::draw::scene::{Scene, Size};
 use mega_cli::exit::tell;
 use mega_cli::text::{printable, wrapped};
 
 /// Huge pages whose contents are read at most, evenly spaced.
 const READ_MAX: usize = 8192;
-/// Regions in a cell up to which the cells grow so that more stretches are shown: 8 GB.
-const PER_CELL_MAX: u64 = 1 << 12;
 
 /// A process, held by its handle.
 pub struct OneProcess {
@@ -60,118 +59,23 @@ impl Subject for OneProcess {
     }
 }
 
-/// What a band shows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Band {
-    Mapped,
-    Accessed,
-    Huge,
-    Waste,
-}
-
-impl Band {
-    const ALL: [Self; 4] = [Self::Mapped, Self::Accessed, Self::Huge, Self::Waste];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Mapped => "mapped",
-            Self::Accessed => "accessed",
-            Self::Huge => "huge",
-            Self::Waste => "waste",
-        }
-    }
-
-    fn meaning(self) -> &'static str {
-        match self {
-            Self::Mapped => "share of base pages present",
-            Self::Accessed => "share touched since the accessed bits were last cleared",
-            Self::Huge => "share of regions mapped by a huge page",
-            Self::Waste => "share of base pages zero-filled in huge pages",
-        }
-    }
-
-    fn scale(self) -> Scale {
-        const LOW: Rgb = Rgb(238, 238, 238);
-        match self {
-            Self::Mapped => Scale(LOW, Rgb(8, 69, 148)),
-            Self::Accessed => Scale(LOW, Rgb(204, 94, 0)),
-            Self::Huge => Scale(LOW, Rgb(35, 139, 69)),
-            Self::Waste => Scale(LOW, Rgb(165, 15, 60)),
-        }
-    }
-
-    fn of(self, region: &MappedRegion) -> Option<u32> {
-        match self {
-            Self::Mapped => Some(region.mapped.0),
-            Self::Accessed => region.accessed.map(|pages| pages.0),
-            Self::Huge => Some(if region.huge { REGION_PAGES } else { 0 }),
-            Self::Waste => region.waste.map(|pages| pages.0),
-        }
-    }
-}
-
 /// Where nobody looked.
 const UNKNOWN: Cell = Cell {
     colour: Rgb(200, 200, 215),
     character: '?',
 };
 
-/// A run of regions, as numbers of regions, and those of them with anything mapped.
-struct Stretch<'a> {
-    first: u64,
-    end: u64,
-    regions: &'a [MappedRegion],
-}
-
-impl Stretch<'_> {
-    fn cells(&self, per_cell: u64) -> u64 {
-        (self.end - self.first).div_ceil(per_cell)
-    }
-
-    fn sum(&self, of: impl Fn(&MappedRegion) -> Option<u32>) -> Option<u64> {
-        self.regions
-            .iter()
-            .filter_map(of)
-            .fold(None, |sum, n| Some(sum.unwrap_or(0) + u64::from(n)))
-    }
-
-    fn mapped(&self) -> u64 {
-        self.sum(|r| Some(r.mapped.0)).unwrap_or(0)
-    }
-
-    /// The band's share of one cell: of regions that have a value; none if none has.
-    fn share(&self, band: Band, cell: u64, per_cell: u64) -> Option<f64> {
-        let first = self.first + cell * per_cell;
-        let end = (first + per_cell).min(self.end);
-        let number = |r: &MappedRegion| r.address / HUGE_PAGE_BYTES;
-        let from = self.regions.partition_point(|r| number(r) < first);
-        let to = self.regions.partition_point(|r| number(r) < end);
-        let here = &self.regions[from..to];
-        let known: Vec<u32> = here.iter().filter_map(|r| band.of(r)).collect();
-        if known.is_empty() && !here.is_empty() {
-            return None;
-        }
-        // Regions with nothing mapped have nothing of anything; those that nobody looked at stand for the others.
-        let sum: f64 = known.iter().map(|&n| f64::from(n)).sum();
-        let scaled = if known.is_empty() {
-            0.0
-        } else {
-            sum * here.len() as f64 / known.len() as f64
-        };
-        Some(scaled / ((end - first) as f64 * f64::from(REGION_PAGES)))
-    }
-
-    fn row(&self, band: Band, from: u64, to: u64, per_cell: u64) -> Vec<Cell> {
-        (from..to)
-            .map(|cell| match self.share(band, cell, per_cell) {
-                Some(share) => Cell {
-                    colour: band.scale().at(share),
-                    character: ramp(share),
-                },
-                None => UNKNOWN,
-            })
-            .collect()
-    }
+/// A band's cells of a stretch.
+fn row(stretch: &Stretch<'_>, band: Band, from: u64, to: u64, per_cell: u64) -> Vec<Cell> {
+    (from..to)
+        .map(|cell| match stretch.share(band, cell, per_cell) {
+            Some(share) => Cell {
+                colour: band.scale().at(share),
+                character: ramp(share),
+            },
+            None => UNKNOWN,
+        })
+        .collect()
 }
 
 /// One look at a process.
@@ -179,60 +83,6 @@ struct ProcessMap {
     pid: u32,
     name: String,
     seen: RegionMap,
-}
-
-/// Stretches laid out in cells.
-struct Layout<'a> {
-    per_cell: u64,
-    stretches: Vec<Stretch<'a>>,
-    /// Stretches left out, and their base pages.
-    left_out: (usize, u64),
-}
-
-fn number(region: &MappedRegion) -> u64 {
-    region.address / HUGE_PAGE_BYTES
-}
-
-/// Breaks the regions where more than `gap` of them have nothing mapped.
-fn stretches(regions: &[MappedRegion], gap: u64) -> Vec<Stretch<'_>> {
-    let apart = |a: &MappedRegion, b: &MappedRegion| number(b) - number(a) > gap + 1;
-    regions
-        .chunk_by(|a, b| !apart(a, b))
-        .filter_map(|regions| {
-            let (first, last) = (regions.first()?, regions.last()?);
-            Some(Stretch {
-                first: number(first),
-                end: number(last) + 1,
-                regions,
-            })
-        })
-        .collect()
-}
-
-/// The smallest cells with which at least 95 % of what is mapped takes at most `rows` rows of `columns` cells. Small stretches are left
-/// out before memory that is far apart is drawn as one.
-fn layout(regions: &[MappedRegion], columns: u64, rows: u64) -> Layout<'_> {
-    let total: u64 = regions.iter().map(|r| u64::from(r.mapped.0)).sum();
-    let mut per_cell = 1;
-    loop {
-        let mut found = stretches(regions, 8 * per_cell);
-        found.sort_by_key(|stretch| (Reverse(stretch.mapped()), stretch.first));
-        let small = found.split_off(found.len().min(rows as usize));
-        found.sort_by_key(|stretch| stretch.first);
-        let left_out: u64 = small.iter().map(Stretch::mapped).sum();
-        let taken: u64 = found
-            .iter()
-            .map(|stretch| stretch.cells(per_cell).div_ceil(columns))
-            .sum();
-        if taken <= rows && (left_out * 20 <= total || per_cell >= PER_CELL_MAX) {
-            return Layout {
-                per_cell,
-                stretches: found,
-                left_out: (small.len(), left_out),
-            };
-        }
-        per_cell *= 2;
-    }
 }
 
 fn percent(share: Option<f64>) -> String {
@@ -379,7 +229,7 @@ impl Map for ProcessMap {
             for from in (0..cells).step_by(COLUMNS as usize) {
                 let to = (from + COLUMNS).min(cells);
                 for band in &bands {
-                    let row = line(style, &stretch.row(*band, from, to, layout.per_cell), None);
+                    let row = line(style, &row(stretch, *band, from, to, layout.per_cell), None);
                     let edge = if style == Style::Ascii { "|" } else { "" };
                     let pad = " ".repeat(match style {
                         Style::Ascii => (to - from) as usize - row.chars().count(),
@@ -452,7 +302,7 @@ impl Map for ProcessMap {
                 let to = (from + COLUMNS as u64).min(cells);
                 for band in &bands {
                     scene.text_left_of(LEFT - 6, y, Rgb::GREY, band.name());
-                    for (i, cell) in (0..).zip(stretch.row(*band, from, to, layout.per_cell)) {
+                    for (i, cell) in (0..).zip(row(stretch, *band, from, to, layout.per_cell)) {
                         scene.rect(LEFT + i * CELL, y, CELL, BAND, cell.colour);
                     }
                     y += BAND + 1;

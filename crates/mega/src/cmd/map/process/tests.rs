@@ -1,6 +1,7 @@
 //! Made-up processes, drawn.
 
 use super::*;
+use mega_cli::draw::regions::stretches;
 
 fn region(number: u64, mapped: u32) -> MappedRegion {
     MappedRegion {
@@ -52,7 +53,7 @@ fn regions_that_nobody_looked_at_are_unknown_and_not_nothing() {
         Some(1.0),
         "the one that was read stands for both"
     );
-    assert_eq!(found[0].row(Band::Waste, 0, 1, 1)[0].character, '?');
+    assert_eq!(row(&found[0], Band::Waste, 0, 1, 1)[0].character, '?');
 }
 
 #[test]
