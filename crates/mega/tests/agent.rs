@@ -182,12 +182,12 @@ fn an_unprivileged_user_gets_it_alone_and_its_pid_environment_and_status_are_the
 }
 
 #[test]
-fn without_the_option_and_with_no_agent_nothing_is_preloaded() {
+fn with_another_policy_and_with_no_agent_nothing_is_preloaded() {
     if !is_root() {
         return;
     }
     let script = ["--", "sh", "-c", "echo \"$LD_PRELOAD,$MEGA_AGENT\""];
-    for options in [&["-q"][..], &["-q", "--no-agent"]] {
+    for options in [&["-q", "--policy", "mega"][..], &["-q", "--no-agent"]] {
         let output = run(options).args(script).output().unwrap();
         assert_eq!(text(&output.stdout), ",\n", "{options:?}");
     }
@@ -288,7 +288,7 @@ fn options_that_contradict_one_another_or_mean_nothing_are_refused() {
         (&["--agent", "--no-agent"], "cannot be used with"),
         (&["--agent", "--dry-run"], "cannot be used with"),
         (&["--agent-only", "--policy", "trim"], "cannot be used with"),
-        (&["--for", "latency"], "--for is for policy auto"),
+        (&["--policy", "mega", "--for", "latency"], "--for is for policy auto"),
     ] {
         let output = run(options).args(["--", "echo", "started"]).output().unwrap();
         let errors = text(&output.stderr);
@@ -317,7 +317,7 @@ fn show_says_what_the_agent_in_a_process_does() {
     assert_eq!(agent["pid"], shown["processes"][0]["pid"], "{agent}");
     assert!(agent["helper"] == "process" || agent["reason"].is_string(), "{agent}");
     assert!(line.contains("collapsed"), "{line}");
-    let output = run(&["-q", "--", "sh", "-c", script])
+    let output = run(&["-q", "--no-agent", "--", "sh", "-c", script])
         .env("MEGA", env!("CARGO_BIN_EXE_mega"))
         .output()
         .unwrap();

@@ -66,6 +66,15 @@ fn service(folder: &Path, name: &str) -> Running {
     Running(Command::new(path).arg("600").stdin(Stdio::null()).spawn().unwrap())
 }
 
+/// One of this name that holds 64 MB, filled, and waits for somebody to read them.
+fn holding(folder: &Path, name: &str) -> Running {
+    let path = folder.join(name);
+    fs::copy("/bin/dd", &path).unwrap();
+    let mut command = Command::new(path);
+    command.args(["if=/dev/zero", "bs=64M", "count=1"]).stdin(Stdio::null());
+    Running(command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap())
+}
+
 /// A control group of a made-up unit; removed at the end.
 struct Group(PathBuf);
 
@@ -202,6 +211,10 @@ min-resident = "1G"
 name = "unit"
 match = { unit = "megatest-unit" }
 [[rule]]
+name = "large"
+match = { comm = "megatest-large" }
+policy = "mega"
+[[rule]]
 name = "others"
 match = { comm = "megatest-*" }
 policy = "leave-alone"
@@ -233,7 +246,7 @@ fn the_daemon_does_what_its_rules_say_until_it_is_stopped_or_killed() {
     let other = service(folder, "megatest-other");
     let small = service(folder, "megatest-small");
     let mut daemon = place.daemon();
-    assert!(place.heard("READY=1").contains("5 rules"));
+    assert!(place.heard("READY=1").contains("6 rules"));
     until("alpha is managed", || claimed_by(alpha.pid()) == Some(daemon.pid()));
 
     // A service that comes later is found; each is under the first rule that matches it.
@@ -253,25 +266,25 @@ fn the_daemon_does_what_its_rules_say_until_it_is_stopped_or_killed() {
     is(&now, &other, "others", "left alone");
     assert_eq!((claimed_by(other.pid()), claimed_by(small.pid())), (None, None));
 
-    until("a scan of alpha is in the status", || {
+    // What is managed has figures, by process and by rule; what is left alone has none.
+    let large = holding(folder, "megatest-large");
+    let most = 60 << 20;
+    until("what the large one holds is in the status", || {
         let now = status();
         let of_rule = |name| {
-            now["rules"]
-                .as_array()
-                .unwrap()
-                .iter()
-                .find(|rule| rule["name"] == name)
-                .cloned()
-                .unwrap()
+            let rules = now["rules"].as_array().unwrap();
+            rules.iter().find(|rule| rule["name"] == name).cloned().unwrap()
         };
-        let (alpha, others) = (of_rule("alpha"), of_rule("others"));
-        assert!(
-            others["promotions"].is_null(),
-            "what is left alone has no figures: {others}"
-        );
-        let process = &alpha["processes"][0];
-        process["mapped_bytes"].as_u64() > Some(0) && alpha["mapped_bytes"].is_u64() && process["refusals"].is_object()
+        let (rule, others) = (of_rule("large"), of_rule("others"));
+        assert!(others["mapped_bytes"].is_null(), "{others}");
+        let process = &rule["processes"][0];
+        let has = |of: &Json, key: &str| of[key].as_u64() >= Some(most);
+        has(process, "mapped_bytes")
+            && has(&rule, "mapped_bytes")
+            && has(&rule, "resident_bytes")
+            && process["coverage"].is_f64()
     });
+    drop(large);
 
     // A service's control group decides, where the machine lets us make one.
     if let Some(group) = Group::new() {

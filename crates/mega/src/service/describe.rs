@@ -217,7 +217,7 @@ pub const KEYS: &[Key] = keys! {
     Daemon "dry-run" Bool "false" "true, false" "Decide only: no action, no setting changed."
     Rule "name" Text "" "1 to 64 bytes" "What status and messages call the rule; without one, its file and line."
     Rule "match" Patterns "" "at least one key" "Whom the rule is for: a process that fits all the patterns given. The first rule that matches a process decides."
-    Rule "policy" Policy "mega" "see below" "What is done to them."
+    Rule "policy" Policy "auto" "see below" "What is done to them."
     Rule "set" Parameters "" "the policy's own" "Parameters of the policy (`mega policies`)."
     Rule "stall-budget" Budget "5%" "above 0%" "The largest share of time that a program may be stalled by our actions."
     Rule "min-resident" Size "0" "from 0" "Processes with less resident memory than this are not managed until they have grown."

@@ -230,7 +230,7 @@ impl Reader<'_> {
             );
             return Vec::new();
         };
-        let policy = values.get("policy").map_or("mega", |given| given.text.as_str());
+        let policy = values.get("policy").map_or("auto", |given| given.text.as_str());
         if matches!(policy, "off" | "leave-alone") && !table.is_empty() {
             self.wrong(value.span().start, format!("set: policy '{policy}' has no parameters"));
             return Vec::new();
@@ -321,7 +321,7 @@ mod tests {
             (
                 "[[rule]]\nmatch = { comm = \"x\" }\npolicy = \"ingen\"\n",
                 "f:3:10: ",
-                "did you mean 'ingens'? (there are: mega",
+                "did you mean 'ingens'? (there are: auto",
             ),
             (
                 "[[rule]]\nmatch = { comm = \"x\" }\nset = { nonsense = 1 }\n",
