@@ -182,12 +182,12 @@ fn an_unprivileged_user_gets_it_alone_and_its_pid_environment_and_status_are_the
 }
 
 #[test]
-fn with_another_policy_and_with_no_agent_nothing_is_preloaded() {
+fn unless_asked_for_nothing_is_preloaded() {
     if !is_root() {
         return;
     }
     let script = ["--", "sh", "-c", "echo \"$LD_PRELOAD,$MEGA_AGENT\""];
-    for options in [&["-q", "--policy", "mega"][..], &["-q", "--no-agent"]] {
+    for options in [&["-q"][..], &["-q", "--policy", "mega"], &["-q", "--no-agent"]] {
         let output = run(options).args(script).output().unwrap();
         assert_eq!(text(&output.stdout), ",\n", "{options:?}");
     }
@@ -200,13 +200,13 @@ fn with_another_policy_and_with_no_agent_nothing_is_preloaded() {
 }
 
 #[test]
-fn policy_auto_preloads_it_and_both_are_told_what_matters() {
+fn policy_auto_and_the_agent_are_both_told_what_matters() {
     if !is_root() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
     let journal = folder.path().join("journal");
-    let output = run(&["-q", "--policy", "auto", "--for", "latency", "--journal"])
+    let output = run(&["-q", "--agent", "--for", "latency", "--journal"])
         .arg(&journal)
         .args(["--", "sh", "-c", "echo $LD_PRELOAD $MEGA_AGENT_FOR"])
         .output()

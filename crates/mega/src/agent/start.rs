@@ -40,12 +40,6 @@ pub fn with(library: &Path, intent: Option<Intent>, pages: Option<&Pages>) -> En
     environment
 }
 
-/// Whether who called us wants no agent.
-#[must_use]
-pub fn is_off() -> bool {
-    std::env::var_os(SWITCH).is_some_and(|value| value == "off" || value == "0")
-}
-
 /// Without: one that we were started with ourselves stays out.
 #[must_use]
 pub fn without() -> Environment {

@@ -7,11 +7,11 @@ use mega_range::intent::Intent;
 /// Whether the command gets the agent, and for what.
 #[derive(Debug, Clone, Default, Args)]
 pub struct AgentOptions {
-    /// Preload the agent, which maps huge pages from inside the program (default: with policy auto)
+    /// Preload the agent, which maps huge pages from inside the program as the manager does from outside
     #[arg(long, conflicts_with_all = ["no_agent", "dry_run"])]
     pub agent: bool,
 
-    /// Do not preload the agent
+    /// No agent, not even one that mega itself was started with (default: no further one)
     #[arg(long)]
     pub no_agent: bool,
 

@@ -108,7 +108,7 @@ impl Plan {
     /// Also tells the policy what matters, where it asks.
     fn of(args: &RunArgs, options: &mut ManageOptions) -> Result<Self> {
         let is_auto = options.policy == AUTO;
-        let agent = args.agent.agent || is_auto && !args.agent.no_agent && !options.dry_run && !start::is_off();
+        let agent = args.agent.agent;
         let mut intent = args.agent.intent;
         match intent {
             Some(intent) if is_auto => options.set.push(format!("{FOR}={}", intent.name())),
