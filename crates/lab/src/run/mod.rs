@@ -335,6 +335,8 @@ impl Bench<'_> {
         if variant.agent.is_some() {
             match inside::read(scratch.path()) {
                 Some(did) => run.values.extend(did),
+                // What cannot be preloaded has the manager alone, as under `mega run`.
+                None if variant.managed.is_some() => {}
                 None => {
                     obeyed = Err(ProgramError::NoFigure {
                         program: case.program.name(),
