@@ -41,7 +41,13 @@ impl Terminal {
         tcsetwinsize(&side, size).unwrap();
         let before = tcgetattr(&side).unwrap();
         let child = Command::new("setsid")
-            .args(["--ctty", "--wait", env!("CARGO_BIN_EXE_mega-top"), "--interval", "200ms"])
+            .args([
+                "--ctty",
+                "--wait",
+                env!("CARGO_BIN_EXE_mega-top"),
+                "--interval",
+                "200ms",
+            ])
             .arg(std::process::id().to_string())
             .env("TERM", "xterm-256color")
             .env_remove("NO_COLOR")
@@ -131,12 +137,19 @@ fn colours(written: &[u8]) -> usize {
 
 #[test]
 fn keys_do_what_the_help_says_and_the_terminal_is_put_back() {
+    // Something to draw.
+    let memory = vec![1u8; 16 << 20];
     let mut terminal = Terminal::start(&[]);
-    terminal.until("COVER", true);
+    terminal.until("unmanaged", true);
     terminal.press("?");
     terminal.until("any key closes", true);
     terminal.press("x");
     terminal.until("any key closes", false);
+    // The process's map of regions, which has colours.
+    terminal.press("\r");
+    terminal.until("regions of", true);
+    terminal.until("mapped|", true);
+    std::hint::black_box(&memory);
     terminal.press("q");
     let (status, written) = terminal.end();
     assert!(status.success(), "{status}");
@@ -146,7 +159,9 @@ fn keys_do_what_the_help_says_and_the_terminal_is_put_back() {
 #[test]
 fn without_colours_there_are_none() {
     let mut terminal = Terminal::start(&[("NO_COLOR", "1")]);
-    terminal.until("COVER", true);
+    terminal.until("unmanaged", true);
+    terminal.press("\r");
+    terminal.until("regions of", true);
     terminal.press("q");
     assert_eq!(colours(&terminal.end().1), 0);
 }
@@ -154,7 +169,7 @@ fn without_colours_there_are_none() {
 #[test]
 fn a_signal_puts_the_terminal_back_too() {
     let terminal = Terminal::start(&[]);
-    terminal.until("COVER", true);
+    terminal.until("unmanaged", true);
     // setsid became the program: it need not fork where it leads no group.
     let pid = i32::try_from(terminal.child.id()).unwrap();
     kill_process(Pid::from_raw(pid).unwrap(), Signal::TERM).unwrap();

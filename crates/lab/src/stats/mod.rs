@@ -81,7 +81,8 @@ pub fn range_holds(count: usize) -> f64 {
 
 /// The order of variants in a round (from 0): the rows of a Williams square (Williams 1949). The first finds the machine as the previous case
 /// left it, the others as the variant before them did; so each is in each place once in as many rounds as there are variants, and behind each
-/// other one equally often: once in as many rounds if they are even in number, else twice in twice as many, the second half in reverse.
+/// other one equally often: once in as many rounds if they are even in number, else twice in twice as many, the second half in reverse. The
+/// square is labelled so that the first round has them as they were listed.
 pub fn turned(variants: usize, round: usize) -> impl Iterator<Item = usize> {
     let reversed = variants % 2 == 1 && (round / variants) % 2 == 1;
     (0..variants).map(move |place| {
@@ -92,8 +93,17 @@ pub fn turned(variants: usize, round: usize) -> impl Iterator<Item = usize> {
         } else {
             variants - place / 2
         };
-        (first + round) % variants
+        listed(variants, (first + round) % variants)
     })
+}
+
+/// Which place of the square's first row a symbol has.
+fn listed(variants: usize, symbol: usize) -> usize {
+    match symbol {
+        0 => 0,
+        symbol if 2 * symbol <= variants => 2 * symbol - 1,
+        symbol => 2 * (variants - symbol),
+    }
 }
 
 #[cfg(test)]
@@ -116,10 +126,11 @@ mod tests {
     #[test]
     fn each_variant_runs_once_in_a_round_and_in_each_place_once_in_all() {
         let order = |round| turned(4, round).collect::<Vec<_>>();
-        assert_eq!([order(0), order(1)], [[0, 1, 3, 2], [1, 2, 0, 3]]);
+        assert_eq!([order(0), order(1)], [[0, 1, 2, 3], [1, 3, 0, 2]]);
         assert_eq!(order(4), order(0));
         assert_eq!((turned(1, 5).collect::<Vec<_>>(), turned(0, 5).count()), (vec![0], 0));
         for n in 1..10 {
+            assert!(turned(n, 0).eq(0..n), "{n} variants");
             for at in 0..n {
                 let mut there: Vec<_> = (0..n).map(|round| turned(n, round).nth(at).unwrap()).collect();
                 there.sort_unstable();
