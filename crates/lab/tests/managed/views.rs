@@ -173,7 +173,16 @@ fn doctor_and_policies_say_what_there_is() {
         .collect();
     assert_eq!(
         names,
-        ["mega", "ingens", "trim", "hawkeye", "ethp", "khugepaged", "base"]
+        [
+            "auto",
+            "mega",
+            "ingens",
+            "trim",
+            "hawkeye",
+            "ethp",
+            "khugepaged",
+            "base"
+        ]
     );
     for name in names {
         assert!(text.lines().any(|line| line == name), "{name} in\n{text}");
