@@ -83,22 +83,47 @@ mod tests {
         ProcessId { pid, started: 1 }
     }
 
+    /// A process as the kernel would show it. A real one of this test's would do, but other tests beside it take and give back memory, too.
+    fn resident(root: &ProcRoot, id: ProcessId, bytes: u64) {
+        let folder = root.proc.join(id.pid.to_string());
+        std::fs::create_dir_all(&folder).unwrap();
+        let real = std::fs::read_to_string("/proc/self/stat").unwrap();
+        let (name, rest) = real.rsplit_once(") ").unwrap();
+        let mut fields: Vec<_> = rest.split(' ').map(str::to_owned).collect();
+        // Fields are counted from 1, and the state, which follows the name, is the third.
+        fields[24 - 3] = (bytes / 4096).to_string();
+        std::fs::write(folder.join("stat"), format!("{name}) {}", fields.join(" "))).unwrap();
+    }
+
     #[test]
     fn a_program_that_takes_memory_has_grown_and_one_that_does_not_has_not() {
-        let root = ProcRoot::default();
-        let own = || std::iter::once(id(std::process::id()));
+        let folder = tempfile::tempdir().unwrap();
+        let root = ProcRoot::under(folder.path());
+        let one = || std::iter::once(id(100));
         let mut growth = Growth::default();
-        growth.begin(&root, own());
+        resident(&root, id(100), 1 << 30);
+        growth.begin(&root, one());
         assert!(growth.resident.is_empty(), "nobody asks");
-        assert!(!growth.has_grown(&root, own()));
-        let had = growth.resident[&id(std::process::id())];
-        // Other tests of this process take some, too.
-        let memory = vec![1u8; (64 << 20) + (had / 32) as usize];
-        assert!(growth.has_grown(&root, own()), "{} bytes more", memory.len());
-        growth.begin(&root, own());
-        assert!(!growth.has_grown(&root, own()), "it is seen by then");
+        assert!(!growth.has_grown(&root, one()));
+        assert_eq!(growth.resident[&id(100)], 1 << 30);
+        resident(&root, id(100), (1 << 30) + GROWN_BYTES - 4096);
+        assert!(!growth.has_grown(&root, one()), "a page too little");
+        resident(&root, id(100), (1 << 30) + GROWN_BYTES);
+        assert!(growth.has_grown(&root, one()));
+        growth.begin(&root, one());
+        assert!(!growth.has_grown(&root, one()), "it is seen by then");
+        resident(&root, id(100), 1 << 29);
+        assert!(!growth.has_grown(&root, one()), "it shrinks");
+        resident(&root, id(100), (1 << 29) + GROWN_BYTES);
+        assert!(growth.has_grown(&root, one()), "it has shrunk and grown again");
+        resident(&root, id(100), 64 << 30);
+        growth.begin(&root, one());
+        resident(&root, id(100), (64 << 30) + 2 * GROWN_BYTES);
+        assert!(!growth.has_grown(&root, one()), "little of so much");
+        resident(&root, id(100), (64 << 30) + (64 << 30) / GROWN_PART);
+        assert!(growth.has_grown(&root, one()));
         assert!(
-            !growth.has_grown(&root, std::iter::once(id(u32::MAX))),
+            !growth.has_grown(&root, std::iter::once(id(101))),
             "a process that is gone"
         );
     }
