@@ -22,9 +22,10 @@ const AHEAD_NS: u64 = 100_000;
 const GROWING_NS: u64 = 2_000_000;
 /// The pause between collapses.
 const SWEEP_NS: u64 = 10_000_000;
-/// The longest pause.
+/// The longest pause, and from which one on pauses grow slowly: a program that has just begun to wait may soon go on.
 const IDLE_NS: u64 = 200_000_000;
-/// Looks take a tenth of a processor at most.
+const SLOWLY_NS: u64 = 40_000_000;
+/// Looks take a tenth of a processor at most, while nothing is done.
 const LOOK_SHARE: u64 = 9;
 /// How soon mappings are read again while populating ahead.
 const MAPPINGS_NS: u64 = 2_000_000;
@@ -123,7 +124,8 @@ fn tick(mind: &mut Mind, maps: i32, state: &mut State) -> core::result::Result<u
         state.resident = resident;
     }
     let idle = |state: &mut State| {
-        state.idle_ns = (state.idle_ns + state.idle_ns / 2).clamp(GROWING_NS, IDLE_NS);
+        let part = if state.idle_ns < SLOWLY_NS { 2 } else { 64 };
+        state.idle_ns = (state.idle_ns + state.idle_ns / part).clamp(GROWING_NS, IDLE_NS);
         state.idle_ns
     };
     if grew {
@@ -168,7 +170,8 @@ fn tick(mind: &mut Mind, maps: i32, state: &mut State) -> core::result::Result<u
     status::add(Field::Looks, 1);
     status::add(Field::LookNs, looked);
     act_on(mind, maps);
-    let floor = looked.saturating_mul(LOOK_SHARE);
+    let acted = sys::now_ns().saturating_sub(decided);
+    let floor = looked.saturating_mul(LOOK_SHARE).saturating_sub(acted);
     let pause = match pace {
         Pace::Ahead => {
             let is_moving = !mind.orders.list().is_empty() || !is_ahead;

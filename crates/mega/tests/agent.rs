@@ -182,14 +182,23 @@ fn an_unprivileged_user_gets_it_alone_and_its_pid_environment_and_status_are_the
 }
 
 #[test]
-fn unless_asked_for_nothing_is_preloaded() {
+fn policy_auto_preloads_it_and_no_other_does_unless_asked() {
     if !is_root() {
         return;
     }
     let script = ["--", "sh", "-c", "echo \"$LD_PRELOAD,$MEGA_AGENT\""];
-    for options in [&["-q"][..], &["-q", "--policy", "mega"], &["-q", "--no-agent"]] {
+    let with = format!("{},on\n", library().display());
+    let cases: [(&[&str], &str); 6] = [
+        (&["-q"], &with),
+        (&["-q", "--policy", "mega", "--agent"], &with),
+        (&["-q", "--policy", "mega"], ",\n"),
+        (&["-q", "--no-agent"], ",\n"),
+        (&["-q", "--dry-run"], ",\n"),
+        (&["-q", "--policy", "trim"], ",\n"),
+    ];
+    for (options, expected) in cases {
         let output = run(options).args(script).output().unwrap();
-        assert_eq!(text(&output.stdout), ",\n", "{options:?}");
+        assert_eq!(text(&output.stdout), expected, "{options:?}");
     }
     let output = run(&["-q", "--no-agent"])
         .args(script)

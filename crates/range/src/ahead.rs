@@ -5,9 +5,10 @@
 //!     reached ─┘          └─ `waiting`: once the program reaches it, the group behind the next T is populated
 //! ```
 //!
-//! The first region of each group is left to the program, so that its own fault shows how far it has come. The group
-//! behind the region that is waited for is populated already: the program fills that one while the helper populates the
-//! next.
+//! At least one region before each group is left to the program, so that its own fault shows how far it has come. The
+//! group behind is populated already: the program fills that one while the helper populates the next. A program that
+//! does nothing but fill is faster than the helper, and would clear the very pages that the helper is clearing: it gets
+//! more regions of its own before each group, until both finish at the same time.
 
 use crate::span::{Span, REGION};
 
@@ -19,6 +20,8 @@ pub const FIRST: u32 = 4;
 pub const MOST_WHILE_MAPPING: u32 = 4;
 /// Groups grow while a call takes no longer: it holds the lock that mapping and unmapping wait for.
 pub const CALL_NS: u64 = 2_000_000;
+/// The most regions left to the program before a group.
+pub const MOST_LEFT: u32 = 15;
 /// What the program has not reached for so long it may never reach.
 pub const TIMEOUT_NS: u64 = 1_000_000_000;
 
@@ -27,14 +30,20 @@ pub const TIMEOUT_NS: u64 = 1_000_000_000;
 pub struct Ahead {
     /// The region left to the program that it has reached last, or the first one.
     reached: u64,
-    /// The region left to the program that it has not reached yet.
+    /// The first of the regions left to the program that it has not reached yet.
     waiting: u64,
+    /// The group behind them.
+    group: u64,
     /// The end of what was populated: the next region left to the program.
     next: u64,
     /// When the program reached a region last.
     reached_ns: u64,
     /// Regions of the next group; none while nothing is populated ahead.
     size: u32,
+    /// Regions left to the program before it.
+    left: u32,
+    /// A group was populated since the program was last looked at.
+    is_fresh: bool,
 }
 
 impl Ahead {
@@ -42,9 +51,12 @@ impl Ahead {
     pub const OFF: Ahead = Ahead {
         reached: 0,
         waiting: 0,
+        group: 0,
         next: 0,
         reached_ns: 0,
         size: 0,
+        left: 0,
+        is_fresh: false,
     };
 
     /// Begins at the first region that the program has not touched; returns the first group.
@@ -52,11 +64,16 @@ impl Ahead {
         *self = Ahead {
             reached: untouched,
             waiting: untouched,
+            group: untouched,
             next: untouched,
             reached_ns: limit.now_ns,
             size: FIRST,
+            left: 1,
+            is_fresh: false,
         };
-        self.group(limit)
+        let group = self.group(limit)?;
+        self.group = group.start;
+        Some(group)
     }
 
     /// The program has reached the region that is waited for: returns the next group, or nothing where the range ends
@@ -65,11 +82,26 @@ impl Ahead {
         self.reached = self.waiting;
         self.waiting = self.next;
         self.reached_ns = limit.now_ns;
-        self.group(limit)
+        let group = self.group(limit)?;
+        self.group = group.start;
+        Some(group)
+    }
+
+    /// Shares the work: asks how far the program came while the last group was populated.
+    pub fn share(&mut self, mut is_reached: impl FnMut(u64) -> bool) {
+        if !core::mem::take(&mut self.is_fresh) {
+            return;
+        }
+        // Either it had its own regions done before the helper was, or it was not even there yet.
+        if is_reached(self.group.saturating_sub(REGION)) {
+            self.left = (self.left + 1).min(MOST_LEFT);
+        } else if !is_reached(self.waiting) {
+            self.left = self.left.saturating_sub(1).max(1);
+        }
     }
 
     fn group(&mut self, limit: Limit) -> Option<Span> {
-        let start = self.next.saturating_add(REGION);
+        let start = self.next.saturating_add(u64::from(self.left) * REGION);
         let most =
             u64::from(self.size.min(if limit.is_mapping { MOST_WHILE_MAPPING } else { MOST })).min(limit.regions);
         let span = Span::new(start, start.saturating_add(most * REGION).min(limit.end));
@@ -84,6 +116,7 @@ impl Ahead {
     /// Groups follow what a call took.
     pub fn took(&mut self, call_ns: u64) {
         if self.is_on() {
+            self.is_fresh = true;
             self.size = if call_ns > CALL_NS {
                 self.size / 2
             } else {
@@ -108,10 +141,10 @@ impl Ahead {
         self.next
     }
 
-    /// What was populated behind the region that is waited for: the program has touched none of it.
+    /// The group behind the region that is waited for: the program has touched none of it.
     pub fn untouched(&self) -> Span {
         if self.is_on() {
-            Span::new(self.waiting.saturating_add(REGION), self.next)
+            Span::new(self.group, self.next)
         } else {
             Span::default()
         }
@@ -174,6 +207,36 @@ mod tests {
         ahead.took(1);
         assert_eq!(ahead.reached(limit(100)), regions(25, 40));
         assert_eq!(Some(ahead.untouched()), regions(25, 40));
+    }
+
+    #[test]
+    fn a_program_that_is_faster_than_the_helper_gets_more_regions_of_its_own() {
+        let mut ahead = Ahead::OFF;
+        assert_eq!(ahead.begin(0, limit(1000)), regions(1, 5));
+        ahead.took(CALL_NS + 1);
+        // It is within the group.
+        ahead.share(|region| region < 3 * REGION);
+        assert_eq!(ahead.reached(limit(1000)), regions(7, 9));
+        assert_eq!((ahead.waiting(), ahead.untouched().start), (5 * REGION, 7 * REGION));
+        // At one's own regions: it is well shared.
+        ahead.took(CALL_NS + 1);
+        ahead.share(|region| region < 6 * REGION);
+        assert_eq!(ahead.reached(limit(1000)), regions(11, 12));
+        // Asked once for each group.
+        ahead.share(|_| true);
+        assert_eq!(ahead.reached(limit(1000)), regions(14, 15));
+        // Not there yet.
+        for _ in 0..9 {
+            ahead.took(CALL_NS + 1);
+            ahead.share(|_| false);
+        }
+        assert_eq!(ahead.reached(limit(1000)), regions(16, 17));
+        for _ in 0..9 {
+            ahead.took(CALL_NS + 1);
+            ahead.share(|_| true);
+        }
+        let left = u64::from(MOST_LEFT);
+        assert_eq!(ahead.reached(limit(1000)), regions(17 + left, 18 + left));
     }
 
     #[test]

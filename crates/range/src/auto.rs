@@ -350,6 +350,7 @@ impl Auto {
         orders: &mut Orders,
     ) {
         let mut steps = 0;
+        range.ahead.share(|region| memory.is_reached(region));
         while range.ahead.is_on() && steps < 4 && memory.is_reached(range.ahead.waiting()) {
             steps += 1;
             range.edge = range.ahead.waiting();
@@ -361,7 +362,7 @@ impl Auto {
                 regions: if may { regions } else { 0 },
                 is_mapping: conditions.is_mapping,
             };
-            let group = Span::new(range.ahead.waiting().saturating_add(REGION), range.ahead.end());
+            let group = range.ahead.untouched();
             self.judge_probe(range, memory);
             if range.is_sparse {
                 break;

@@ -1,9 +1,10 @@
 //! Ours: huge pages as soon as memory has been filled densely, in base pages' memory, without anything to be chosen.
 //!
 //! - A region that is densely populated (90 %) is promoted without waiting for accessed bits: what was just filled is used. A collapse stalls
-//!   the faults of its mapping, so while its range (a run of adjacent regions) grows, only regions well behind the growing edge are promoted,
-//!   and the others as soon as the range pauses: nothing of it changed between two looks. A region that stayed as it is for 5 s
-//!   is promoted wherever the edge is.
+//!   the faults of its mapping, so while its range (a run of adjacent regions) grows slowly, only regions well behind the growing edge are
+//!   promoted, and the others as soon as the range pauses: nothing of it changed between two looks. A range that grows fast, or in which
+//!   faults map huge pages by themselves (the program or an agent in it advised that), waits for the pause as a whole. A region that stayed
+//!   as it is for 5 s is promoted wherever the edge is.
 //! - Sparse regions never are. The holes that promotions fill, with what other huge pages are known to waste, stay within 3 % of the resident
 //!   memory, or 64 MB; when memory is short nothing is wasted.
 //! - Huge pages that are mostly zero-filled are split, as `trim` does; beyond the allowance the most wasteful go first.
@@ -27,7 +28,7 @@ parameters! {
     /// Its thresholds.
     pub struct AutoParams for "auto" {
         density: Share = Share::percent(90), "populated share from which a region is promoted";
-        behind: Count<1, 512> = Count(8), "regions from the growing edge of a range to what is promoted while it grows";
+        behind: Count<1, 512> = Count(8), "regions from the growing edge of a range to what is promoted while it grows, and the most that grow at one look";
         zero: Share = ZERO_FILLED_LIMIT, "zero-filled share from which a huge page is demoted";
         waste: Share = Share::percent(waste::PERCENT as u32), "share of the resident memory that huge pages may waste";
         least_waste: Bytes = Bytes(waste::LEAST), "memory that they may waste in any case";
@@ -95,6 +96,16 @@ struct Look {
     unknown: usize,
     /// Some region was seen before.
     is_known: bool,
+    /// Regions that are new, huge and base-mapped.
+    new_huge: usize,
+    new_base: usize,
+}
+
+impl Look {
+    /// Faults map huge pages by themselves: the program advised it, or an agent in it did. Then only what came before that is left.
+    fn is_served(&self) -> bool {
+        self.is_known && self.new_huge > self.new_base
+    }
 }
 
 /// The policy.
@@ -142,6 +153,10 @@ impl Auto {
                 return had;
             }
             look.is_known |= had.is_some();
+            if had.is_none() {
+                look.new_huge += usize::from(seen.huge);
+                look.new_base += usize::from(!seen.huge);
+            }
             let populated = seen.populated().0;
             let by = match had {
                 // A new huge page is growth; one in place of base pages is not.
@@ -181,6 +196,7 @@ impl Auto {
         let mut clear = vec![false; process.regions.len()];
         let behind = match self.intent {
             Intent::Latency => u64::MAX,
+            _ if look.is_served() => u64::MAX,
             _ => self.params.behind.0.into(),
         };
         let mut first = 0;
@@ -191,6 +207,7 @@ impl Auto {
                 .filter(|(_, change)| change.0)
                 .map(|(i, _)| i)
                 .collect();
+            let is_slow = edges.len() as u64 <= behind;
             let mut next = 0;
             for (i, (_, changed)) in (0..).zip(changes) {
                 while edges.get(next).is_some_and(|edge| *edge < i) {
@@ -198,7 +215,7 @@ impl Auto {
                 }
                 let after = edges.get(next).map_or(u64::MAX, |edge| edge - i);
                 let before = next.checked_sub(1).map_or(u64::MAX, |last| i - edges[last]);
-                let is_behind = after.min(before) > behind;
+                let is_behind = after.min(before) > behind && is_slow;
                 clear[first + i as usize] = edges.is_empty() || is_behind || now.since(*changed) >= SETTLED;
             }
             first += range.len();

@@ -7,11 +7,11 @@ use mega_range::intent::Intent;
 /// Whether the command gets the agent, and for what.
 #[derive(Debug, Clone, Default, Args)]
 pub struct AgentOptions {
-    /// Preload the agent, which maps huge pages from inside the program as the manager does from outside
+    /// Preload the agent with another policy than auto, too, and say it where that cannot be done
     #[arg(long, conflicts_with_all = ["no_agent", "dry_run"])]
     pub agent: bool,
 
-    /// No agent, not even one that mega itself was started with (default: no further one)
+    /// No agent inside the command (default: policy auto preloads one, which maps huge pages from inside as the manager does from outside)
     #[arg(long)]
     pub no_agent: bool,
 

@@ -108,7 +108,7 @@ impl Plan {
     /// Also tells the policy what matters, where it asks.
     fn of(args: &RunArgs, options: &mut ManageOptions) -> Result<Self> {
         let is_auto = options.policy == AUTO;
-        let agent = args.agent.agent;
+        let agent = args.agent.agent || is_auto && !args.agent.no_agent && !options.dry_run;
         let mut intent = args.agent.intent;
         match intent {
             Some(intent) if is_auto => options.set.push(format!("{FOR}={}", intent.name())),
@@ -127,10 +127,14 @@ impl Plan {
     }
 }
 
-/// The environment with the agent, or why the command does without.
+/// The environment with the agent, or why the command does without: where that is the command's own nature, only whoever asked is told.
 fn with_agent(args: &RunArgs, user: Option<&User>, intent: Option<Intent>, output: &mut Output) -> Environment {
     let program = args.command.first().map_or(Path::new(""), Path::new);
-    let prepared = target::check(program)
+    let can_load = target::check(program);
+    if can_load.is_err() && !args.agent.agent {
+        return start::without();
+    }
+    let prepared = can_load
         .and_then(|()| library_for(user))
         .and_then(|library| Ok((library, Pages::create(Path::new(STATE_FOLDER), user)?)));
     match prepared {

@@ -78,6 +78,37 @@ fn while_a_range_grows_what_is_well_behind_its_edge_is_promoted() {
 }
 
 #[test]
+fn a_range_that_grows_fast_waits_for_its_pause() {
+    let mut d = auto();
+    d.see_all(&full(20));
+    d.see_all(&full(29));
+    assert!(d.actions().is_empty(), "9 regions in a look");
+    d.see_all(&full(37));
+    assert_eq!(promoted(&d), (0..21).collect::<Vec<_>>(), "8 regions in a look");
+    let mut d = auto();
+    for look in 0..=20 {
+        d.see_all(&full(20 + 9 * look));
+        assert_eq!(!d.actions().is_empty(), look == 20, "look {look}");
+    }
+    assert_eq!(promoted(&d), (0..20).collect::<Vec<_>>(), "5 s as they are");
+}
+
+#[test]
+fn where_faults_map_huge_pages_the_rest_waits_for_the_pause() {
+    let with = |huge_ones: u64| -> Vec<SeenRegion> {
+        let grown = (20..20 + huge_ones).map(|region| huge(region, true));
+        full(20).into_iter().chain(grown).collect()
+    };
+    let mut d = auto();
+    d.see_all(&full(20));
+    d.see_all(&with(4));
+    d.see_all(&with(8));
+    assert!(d.actions().is_empty());
+    d.see_all(&with(8));
+    assert_eq!(promoted(&d), (0..20).collect::<Vec<_>>());
+}
+
+#[test]
 fn a_region_that_stays_as_it_is_is_promoted_however_its_neighbours_change() {
     let mut d = auto();
     for look in 0..=20 {
