@@ -4,6 +4,7 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -161,31 +162,41 @@ struct Machine {
 }
 
 impl Machine {
-    fn start(folder: &Path, name: &str) -> Self {
+    /// Opens its port itself, or gets it as systemd hands over the socket of a unit.
+    fn start(folder: &Path, name: &str, is_handed_over: bool) -> Self {
         let (state, textfile) = (folder.join(name), folder.join(name).join("textfile"));
         fs::create_dir_all(&textfile).unwrap();
         fs::create_dir_all(state.join("run")).unwrap();
-        let (program, address) = (state.join(format!("megatest-{name}")), free_address());
+        let program = state.join(format!("megatest-{name}"));
+        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = socket.local_addr().unwrap();
+        let (input, listen) = match is_handed_over {
+            true => (Stdio::from(OwnedFd::from(socket)), String::new()),
+            false => {
+                drop(socket);
+                (Stdio::null(), format!("metrics-listen = \"{address}\"\n"))
+            }
+        };
         let textfile = textfile.join("mega.prom");
         fs::copy("/bin/dd", &program).unwrap();
         let config = state.join("mega.toml");
         let text = format!(
-            "[daemon]\ninterval = \"100ms\"\njournal = \"off\"\nmetrics-listen = \"{address}\"\nmetrics-file = \"{}\"\n\
+            "[daemon]\ninterval = \"100ms\"\njournal = \"off\"\n{listen}metrics-file = \"{}\"\n\
              [[rule]]\nname = \"test \\\"{name}\\\"\"\nmatch = {{ comm = \"megatest-{name}\" }}\npolicy = \"ingens\"\n",
             textfile.display()
         );
         fs::write(&config, text).unwrap();
         fs::create_dir_all("/run/mega").unwrap();
-        // The folder is kept after the bind mount's end to look at from outside.
-        let script = "mount --bind \"$1/run\" /run/mega && exec \"$2\" daemon --config \"$1/mega.toml\"";
+        let script = "mount --bind \"$1/run\" /run/mega && exec 3<&0 0</dev/null && \
+                      LISTEN_PID=$$ LISTEN_FDS=1 exec \"$2\" daemon --config \"$1/mega.toml\"";
         let mut daemon = Command::new("unshare");
         daemon.args(["--mount", "sh", "-c", script, "sh"]).arg(&state);
-        let daemon = Running::of(daemon.arg(env!("CARGO_BIN_EXE_mega")));
+        let daemon = daemon.arg(env!("CARGO_BIN_EXE_mega")).stdin(input).spawn().unwrap();
         // Holds 64 MB, filled, and waits for somebody to read them.
         let mut holding = Command::new(&program);
         holding.args(["if=/dev/zero", "bs=64M", "count=1"]);
         Self {
-            daemon,
+            daemon: Running(daemon),
             address,
             textfile,
             socket: state.join("run/metrics.sock"),
@@ -225,7 +236,7 @@ fn prometheus_scrapes_two_daemons_and_the_dashboard_has_data_and_a_dead_one_rais
     };
     let place = tempfile::tempdir().unwrap();
     let folder = place.path();
-    let (mut a, b) = (Machine::start(folder, "a"), Machine::start(folder, "b"));
+    let (mut a, b) = (Machine::start(folder, "a", false), Machine::start(folder, "b", true));
 
     // Both formats are well-formed, on every way.
     until("both daemons look at their programs", || {

@@ -59,14 +59,12 @@ fn print(
         }
         None => show(follower, filter, args.json, &mut out)?,
     }
-    while args.follow {
-        out.flush()?;
-        if is_over() {
-            break;
-        }
+    out.flush()?;
+    while args.follow && !is_over() {
         show(follower, filter, args.json, &mut out)?;
+        out.flush()?;
     }
-    out.flush()
+    Ok(())
 }
 
 fn show(follower: &mut Follower, filter: &Filter, as_json: bool, out: &mut impl Write) -> io::Result<()> {

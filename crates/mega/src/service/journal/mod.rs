@@ -11,7 +11,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{sync_channel, Receiver, SyncSender, TrySendError};
+use std::sync::mpsc::{sync_channel, Receiver, SyncSender};
 use std::thread::JoinHandle;
 use std::time::SystemTime;
 
@@ -102,11 +102,8 @@ impl Journal {
 
     fn write(&self, fields: Map<String, Json>) {
         let text = stamped(fields);
-        match self.queue.as_ref().map(|queue| queue.try_send(text)) {
-            Some(Err(TrySendError::Full(_) | TrySendError::Disconnected(_))) => {
-                self.dropped.fetch_add(1, Ordering::Relaxed);
-            }
-            _ => {}
+        if self.queue.as_ref().is_some_and(|queue| queue.try_send(text).is_err()) {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
 }

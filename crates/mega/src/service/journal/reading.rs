@@ -212,23 +212,26 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("journal");
         let mut follower = Follower::new(&path);
-        let mut seen = Vec::new();
-        follower.read(|_| Ok(())).unwrap();
+        let mut seen: Vec<u32> = Vec::new();
+        let mut read = |follower: &mut Follower| {
+            let take = |line: &str| {
+                seen.push(line.parse().unwrap());
+                Ok(())
+            };
+            follower.read(take).unwrap();
+        };
+        read(&mut follower);
         assert!(!follower.is_there());
         let mut writer = Files::open(&path, 4000).unwrap();
         for number in 0..500u32 {
             // In two parts: a line is shown when its end is there.
             writer.write(&format!("{number:0>99}")).unwrap();
             if number % 7 == 0 {
-                follower
-                    .read(|line| Ok(seen.push(line.parse::<u32>().unwrap())))
-                    .unwrap();
+                read(&mut follower);
             }
             writer.file.write_all(b"\n").unwrap();
         }
-        follower
-            .read(|line| Ok(seen.push(line.parse::<u32>().unwrap())))
-            .unwrap();
+        read(&mut follower);
         assert_eq!(seen, (0..500).collect::<Vec<_>>());
     }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use super::machine::{unix, Machine};
 use super::text::{Format, Kind, Page};
-use super::totals::{OfRule, OfService, Tables, Totals};
+use super::totals::{OfRule, OfService, Reasons, Tables, Totals};
 use crate::service::figures::{Book, Place};
 use crate::service::matching::Matching;
 
@@ -50,6 +50,9 @@ pub struct Look {
     processes: BTreeMap<(String, &'static str), u64>,
     services: BTreeMap<Place, Sum>,
 }
+
+/// Name, help, and how to have it.
+type Figure<T, V> = (&'static str, &'static str, fn(&T) -> V);
 
 const STATES: [&str; 4] = ["managed", "left-alone", "below-min-resident", "not-managed"];
 
@@ -215,7 +218,7 @@ fn rules(page: &mut Page, look: &Look, tables: &Tables) {
             page.sample(&[("rule", rule), ("state", state)], processes);
         }
     }
-    let gauges: [(&str, &str, fn(&Sum) -> u64); 4] = [
+    let gauges: [Figure<Sum, u64>; 4] = [
         ("mega_resident_bytes", "Resident memory of a rule's processes.", |sum| {
             sum.resident
         }),
@@ -239,7 +242,7 @@ fn rules(page: &mut Page, look: &Look, tables: &Tables) {
     }
     let none = OfRule::default();
     let of = |rule: &str| tables.rules.get(rule).unwrap_or(&none);
-    let counters: [(&str, &str, fn(&OfRule) -> u64); 3] = [
+    let counters: [Figure<OfRule, u64>; 3] = [
         ("mega_promotions_total", "Promotions done.", |of| of.promotions),
         ("mega_demotions_total", "Demotions done.", |of| of.demotions),
         ("mega_returned_bytes_total", "Memory given back to the system.", |of| {
@@ -252,22 +255,22 @@ fn rules(page: &mut Page, look: &Look, tables: &Tables) {
             page.sample(&[("rule", rule)], value(of(rule)));
         }
     }
-    let reasons: [(&str, &str, fn(&OfRule) -> &super::totals::Reasons); 2] = [
+    let reasons: [Figure<OfRule, Reasons>; 2] = [
         (
             "mega_refused_actions_total",
             "Actions that were tried and not done, by reason.",
-            |of| &of.refused,
+            |of| of.refused.clone(),
         ),
         (
             "mega_deferred_regions_total",
             "Regions whose turn did not come, by reason; counted anew at each scan.",
-            |of| &of.deferred,
+            |of| of.deferred.clone(),
         ),
     ];
     for (name, help, value) in reasons {
         page.metric(name, Kind::Counter, help);
         for (rule, _) in &look.rules {
-            for ((action, reason), times) in value(of(rule)) {
+            for ((action, reason), times) in &value(of(rule)) {
                 page.sample(&[("rule", rule), ("action", action), ("reason", reason)], times);
             }
         }
@@ -300,7 +303,7 @@ fn services(page: &mut Page, look: &Look, tables: &mut Tables) {
         .filter(|(place, _)| tables.service(place).is_none())
         .count();
     let rules: BTreeSet<&str> = look.rules.iter().map(|(rule, _)| rule.as_str()).collect();
-    let gauges: [(&str, &str, fn(&Sum) -> u64); 4] = [
+    let gauges: [Figure<Sum, u64>; 4] = [
         (
             "mega_service_resident_bytes",
             "Resident memory of a service's processes.",
@@ -330,7 +333,7 @@ fn services(page: &mut Page, look: &Look, tables: &mut Tables) {
             }
         }
     }
-    let counters: [(&str, &str, fn(&OfService) -> f64); 3] = [
+    let counters: [Figure<OfService, f64>; 3] = [
         ("mega_service_promotions_total", "Promotions done in a service.", |of| {
             of.promotions as f64
         }),
