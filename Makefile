@@ -44,6 +44,7 @@ demo: build
 # the lints, and with VM=1 the virtual machines. Those need more: two emulated processors that get a fiftieth of the real ones hang.
 test: setup-test
 	@echo "== build the first tests"
+	@$(CARGO) build --profile agent --locked -p mega-agent
 	@tests/run first build
 	@$(MAKE) --no-print-directory -j2 --output-sync=none test-machine test-beside
 

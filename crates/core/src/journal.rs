@@ -7,6 +7,7 @@
 mod line;
 mod seen;
 
+pub use line::text_of;
 pub(crate) use seen::SEEN_MAX;
 pub use seen::{see, seen};
 use serde::{Deserialize, Serialize};
@@ -294,6 +295,25 @@ pub enum Event {
         /// Processor time spent on managing.
         cpu_ns: u64,
     },
+}
+
+impl Event {
+    /// The process that it is about, if it is about one.
+    pub fn pid(&self) -> Option<u32> {
+        match self {
+            Self::Found { pid, .. }
+            | Self::Gone { pid }
+            | Self::Refused { pid, .. }
+            | Self::See { pid, .. }
+            | Self::Scan { pid, .. }
+            | Self::Age { pid, .. }
+            | Self::Decide { pid, .. }
+            | Self::Defer { pid, .. }
+            | Self::Outcome { pid, .. }
+            | Self::Agent { pid, .. } => Some(*pid),
+            _ => None,
+        }
+    }
 }
 
 fn default_free_memory() -> u32 {

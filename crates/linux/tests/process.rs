@@ -63,7 +63,7 @@ fn a_process_lives_until_it_ends_and_a_zombie_does_not_live() {
     let root = ProcRoot::default();
     let mut child = Guard::sh("read x; exit 0");
     let process = Process::open(&root, child.pid()).unwrap();
-    assert!(process.is_alive());
+    assert!(process.is_alive() && !process.is_exiting());
     assert_eq!(
         process.id().started,
         stat::read(&root, child.pid()).unwrap().start_ticks
@@ -132,7 +132,7 @@ fn a_process_whose_main_thread_ended_is_not_gone() {
     });
     assert!(!stat::read(&root, child.pid()).unwrap().is_over());
     let process = Process::open(&root, child.pid()).unwrap();
-    assert!(process.is_alive());
+    assert!(process.is_alive() && process.is_exiting());
     // The main thread has no memory any more; the other one has.
     assert!(mega_linux::proc::maps::read(&root, child.pid()).unwrap().is_empty());
     let tid = process.living_thread(&root).unwrap();

@@ -46,6 +46,7 @@ fn main() -> std::process::ExitCode {
         }
         Command::Daemon(args) => cmd::daemon::run(&args),
         Command::Status(args) => cmd::status::run(&args),
+        Command::Journal(args) => cmd::journal::run(&args),
         Command::Config(args) => cmd::config::run(&args),
         Command::Compact(args) => cmd::compact::run(&args),
     };

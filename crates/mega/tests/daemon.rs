@@ -195,6 +195,7 @@ fn claimed_by(pid: u32) -> Option<u32> {
 const RULES: &str = r#"
 [daemon]
 interval = "100ms"
+journal = "JOURNAL"
 [[rule]]
 name = "alpha"
 match = { comm = "megatest-alpha" }
@@ -241,7 +242,9 @@ fn the_daemon_does_what_its_rules_say_until_it_is_stopped_or_killed() {
         "{said}"
     );
 
-    place.write(RULES);
+    let journal = folder.join("journal");
+    let rules = RULES.replace("JOURNAL", journal.to_str().unwrap());
+    place.write(&rules);
     let alpha = service(folder, "megatest-alpha");
     let other = service(folder, "megatest-other");
     let small = service(folder, "megatest-small");
@@ -249,9 +252,23 @@ fn the_daemon_does_what_its_rules_say_until_it_is_stopped_or_killed() {
     assert!(place.heard("READY=1").contains("6 rules"));
     until("alpha is managed", || claimed_by(alpha.pid()) == Some(daemon.pid()));
 
+    // Who follows the journal sees what comes, and by default where the configuration has it.
+    let mut following = Command::new(env!("CARGO_BIN_EXE_mega"));
+    following.args(["journal", "--follow", "--event", "found", "--rule", "beta", "--config"]);
+    following.arg(&place.config).stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut following = Running(following.spawn().unwrap());
+
     // A service that comes later is found; each is under the first rule that matches it.
     let beta = service(folder, "megatest-beta");
     until("beta is managed", || claimed_by(beta.pid()) == Some(daemon.pid()));
+    let mut shown = [0u8; 4096];
+    let length = following.0.stdout.as_mut().unwrap().read(&mut shown).unwrap();
+    let shown = String::from_utf8_lossy(&shown[..length]).into_owned();
+    assert!(
+        shown.contains(" beta: ") && shown.contains(&format!(": found pid={} ", beta.pid())),
+        "{shown}"
+    );
+    drop(following);
     let now = status();
     let is = |now: &Json, of: &Running, rule: &str, expected: &str| {
         assert_eq!(
@@ -330,7 +347,7 @@ fn the_daemon_does_what_its_rules_say_until_it_is_stopped_or_killed() {
 
     // A good one comes into force.
     place.write(
-        &RULES
+        &rules
             .replace("\"alpha\"", "\"first\"")
             .replace("policy = \"leave-alone\"", "policy = \"off\""),
     );
@@ -361,7 +378,7 @@ fn the_daemon_does_what_its_rules_say_until_it_is_stopped_or_killed() {
     assert!(!Path::new("/run/mega/daemon.sock").exists());
 
     // One without rules manages nothing, is alive all the same, and `mega off` finds it.
-    place.write("");
+    place.write("[daemon]\njournal = \"off\"\n");
     let mut daemon = place.daemon();
     place.heard("READY=1");
     place.heard("WATCHDOG=1");
@@ -371,6 +388,25 @@ fn the_daemon_does_what_its_rules_say_until_it_is_stopped_or_killed() {
         "{off:?}"
     );
     assert!(daemon.ended().success());
+
+    // The journal has both lives of the daemon, the reloads, and whom it managed under which rule.
+    let lines = |arguments: &[&str]| -> Vec<Json> {
+        let file = journal.to_str().unwrap();
+        let output = mega(&[&["journal", "--json", "--file", file], arguments].concat());
+        assert!(output.status.success(), "{output:?}");
+        let text = String::from_utf8(output.stdout).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    assert_eq!(lines(&["--event", "daemon-start"]).len(), 2);
+    assert_eq!(lines(&["--event", "daemon-stop"]).len(), 1);
+    let reloads = lines(&["--event", "reload"]);
+    let results: Vec<_> = reloads.iter().map(|line| text(&line["result"])).collect();
+    assert_eq!(results, ["refused", "accepted"]);
+    assert!(text(&reloads[0]["why"]).contains("mega.toml:2:1: "), "{reloads:?}");
+    let found = lines(&["--event", "found", "--pid", &alpha.pid().to_string()]);
+    let under: Vec<_> = found.iter().map(|line| text(&line["rule"])).collect();
+    assert_eq!(under, ["alpha", "first", "first"]);
+    assert_eq!(lines(&["-n", "1"]).len(), 1);
 
     for mut running in [alpha, other, small] {
         assert!(

@@ -145,19 +145,7 @@ impl Looker {
 
     /// Its unit, or else its control group.
     fn service(&self, pid: u32) -> String {
-        let all = cgroup::read(&self.root, pid).unwrap_or_default();
-        // In a hybrid set-up systemd's own hierarchy has the units; the unified one may be empty.
-        let rank = |controllers: &str| match controllers {
-            "name=systemd" => 0,
-            "" => 1,
-            _ => 2,
-        };
-        let path = all
-            .into_iter()
-            .filter(|one| one.path != "/")
-            .min_by_key(|one| rank(&one.controllers))
-            .map_or_else(|| "/".to_string(), |one| one.path);
-        printable(service_of(&path)).into_owned()
+        printable(cgroup::service(&cgroup::own(&self.root, pid))).into_owned()
     }
 
     /// The processes in the order in which they are due: never looked at, then the longest ago.
@@ -272,27 +260,9 @@ impl Looker {
     }
 }
 
-/// The unit in a control group's path: its last part that is named like a unit which has processes; else the whole path.
-fn service_of(path: &str) -> &str {
-    path.rsplit('/')
-        .find(|part| part.ends_with(".service") || part.ends_with(".scope"))
-        .unwrap_or(path)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_service_is_the_innermost_unit_of_a_control_group() {
-        assert_eq!(service_of("/system.slice/redis.service"), "redis.service");
-        assert_eq!(
-            service_of("/user.slice/user-0.slice/user@0.service/app.slice/a.scope/x"),
-            "a.scope"
-        );
-        assert_eq!(service_of("/kubepods/pod1/abc"), "/kubepods/pod1/abc");
-        assert_eq!(service_of("/"), "/");
-    }
 
     fn looker(pids: Vec<u32>) -> Looker {
         Looker {

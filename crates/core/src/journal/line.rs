@@ -5,8 +5,24 @@ use serde_json::{Map, Value};
 use super::{JournalError, Line};
 use crate::units::{Time, UnitError};
 
+/// The fields of an event as text: its word, then `key=value`; a field without a value is left out.
+pub fn text_of(mut fields: Map<String, Value>) -> String {
+    use std::fmt::Write;
+    let word = fields.shift_remove("event");
+    let mut line = word.as_ref().and_then(Value::as_str).unwrap_or("?").to_owned();
+    for (key, value) in &fields {
+        let _ = match value {
+            Value::Null => continue,
+            Value::String(text) if is_plain(text) => write!(line, " {key}={text}"),
+            other => write!(line, " {key}={}", escaped(&other.to_string())),
+        };
+    }
+    line
+}
+
 impl Line {
-    fn fields(&self) -> Map<String, Value> {
+    /// The fields of the event, its word (`event`) among them.
+    pub fn fields(&self) -> Map<String, Value> {
         match serde_json::to_value(&self.event) {
             Ok(Value::Object(fields)) => fields,
             // An event is a struct of plain values under text keys: it always is an object.
@@ -16,18 +32,7 @@ impl Line {
 
     /// The line as text.
     pub fn to_text(&self) -> String {
-        use std::fmt::Write;
-        let mut fields = self.fields();
-        let word = fields.shift_remove("event");
-        let mut line = format!("{} {}", self.at, word.as_ref().and_then(Value::as_str).unwrap_or("?"));
-        for (key, value) in &fields {
-            let _ = match value {
-                Value::Null => continue,
-                Value::String(text) if is_plain(text) => write!(line, " {key}={text}"),
-                other => write!(line, " {key}={}", escaped(&other.to_string())),
-            };
-        }
-        line
+        format!("{} {}", self.at, text_of(self.fields()))
     }
 
     /// The line as JSON.

@@ -9,8 +9,8 @@ use mega_core::range::intent::Intent;
 const LIBRARY: &str = "libmega_agent.so";
 /// Where it is, if at none of the usual places.
 const VARIABLE: &str = "MEGA_AGENT_LIBRARY";
-/// Beside `mega`; beside target/release, where `cargo build --profile agent` leaves it; where it is installed.
-const FOLDERS: [&str; 4] = [".", "../agent", "../lib", "../lib/mega"];
+/// Beside target/release, where `cargo build --profile agent` leaves it; beside `mega`; where it is installed.
+const FOLDERS: [&str; 4] = ["../agent", ".", "../lib", "../lib/mega"];
 
 /// An agent with its settings.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -97,14 +97,15 @@ mod tests {
         }
         let why = find(&mega, None).unwrap_err();
         assert!(why.contains("--profile agent -p mega-agent"), "{why}");
-        let built = folder.path().join("agent").join(LIBRARY);
-        std::fs::write(&built, "").unwrap();
-        assert_eq!(find(&mega, None).unwrap(), built.canonicalize().unwrap());
         let beside = folder.path().join("release").join(LIBRARY);
         std::fs::write(&beside, "").unwrap();
+        assert_eq!(find(&mega, None).unwrap(), beside.canonicalize().unwrap());
+        // The one of its own profile is the one that is shipped.
+        let built = folder.path().join("agent").join(LIBRARY);
+        std::fs::write(&built, "").unwrap();
         assert_eq!(
             find(&mega, Some(OsStr::new(""))).unwrap(),
-            beside.canonicalize().unwrap()
+            built.canonicalize().unwrap()
         );
         assert!(find(&mega, Some(OsStr::new("/nowhere/x.so")))
             .unwrap_err()

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal};
+use rustix::process::Signal;
 
 use crate::support::{slow, wait_until, Workload, MEGA};
 use crate::tool::{
-    found, from_env, has_fault_sizes, mega, ready, settings, state_files, Figures, Manager, Numbers, Program, FAST,
-    LONG,
+    found, from_env, has_fault_sizes, kill_9, mega, ready, settings, state_files, Figures, Manager, Numbers, Program,
+    FAST, LONG,
 };
 
 const POLICIES: [&[&str]; 2] = [
@@ -44,10 +44,6 @@ fn manage(policy: usize, pids: &[i32]) -> Manager {
     let mut args = options(policy);
     args.extend(pids.iter().map(String::as_str));
     Manager::start("manage", &args)
-}
-
-fn kill_9(pid: i32) {
-    rustix::process::kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
 }
 
 #[test]

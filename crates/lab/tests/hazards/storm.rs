@@ -1,12 +1,18 @@
 //! Must hold 5: programs that do everything to their memory, under managers that promote and demote everything, keep their contents.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
+use mega_lab::variant::agent::{self, Agent};
+use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::support::{slow, Workload};
-use crate::tool::{from_env, has_fault_sizes, outcomes, ready, sample, Figures, Managed, Manager, Sample, FAST, LONG};
+use crate::support::{slow, Workload, MEGA};
+use crate::tool::{
+    from_env, has_fault_sizes, kill_9, mega, outcomes, ready, sample, Figures, Managed, Manager, Sample, FAST, LONG,
+};
 
 /// Promotes all that has a page.
 const PROMOTE: &[&str] = &[
@@ -88,8 +94,26 @@ fn manage(pid: i32, how: &[&str]) -> Manager {
     manager
 }
 
+/// An environment with the agent, which leaves its pages in the folder.
+fn with_agent(folder: &Path) -> Vec<String> {
+    let library = agent::library(Path::new(MEGA)).unwrap_or_else(|why| panic!("{why}"));
+    let text = |(name, value): &(OsString, OsString)| format!("{}={}", name.to_str().unwrap(), value.to_str().unwrap());
+    Agent::default()
+        .environment(&library, folder, None)
+        .iter()
+        .map(text)
+        .collect()
+}
+
+fn start(prefix: &[&str], env: &[String], args: &[&str]) -> Workload {
+    let env: Vec<&str> = env.iter().map(String::as_str).collect();
+    let prefix = [prefix, &["env"], &env].concat();
+    Workload::start_under(&prefix, args).0
+}
+
 /// At the lowest priority: a storm takes all the time that there is, and managers come before it, as does whatever else this machine does.
-fn storm(seconds: u64, seed: &str) -> Workload {
+/// `env` sets its environment.
+fn storm(seconds: u64, seed: &str, env: &[String]) -> Workload {
     let seconds = seconds.to_string();
     let args = [
         "storm",
@@ -102,7 +126,7 @@ fn storm(seconds: u64, seed: &str) -> Workload {
         "--seed",
         seed,
     ];
-    Workload::start_under(&["nice", "-n", "19"], &args).0
+    start(&["nice", "-n", "19"], env, &args)
 }
 
 fn calm(mut storm: Workload, name: &str, figures: &Figures) -> Value {
@@ -124,8 +148,13 @@ fn a_storm_keeps_its_contents_whatever_managers_do() {
     let seconds = from_env("MEGA_STORM_SECONDS", 300).max(15);
     let began = Instant::now();
     let end = began + Duration::from_secs(seconds);
-    // One storm has managers of every kind in turn, the other a single one for all the time.
-    let (first, second) = (storm(seconds, "1"), storm(seconds, "2"));
+    // One storm has managers of every kind in turn, the other a single one for all the time, and the agent inside: in itself and in all the
+    // processes that it forks and executes.
+    let folder = tempfile::tempdir().unwrap();
+    let (first, second) = (
+        storm(seconds, "1", &[]),
+        storm(seconds, "2", &with_agent(folder.path())),
+    );
     let lasting = manage(second.pid, BOTH);
     let mut lasting_early = None;
     let mut tally = Tally::default();
@@ -161,6 +190,9 @@ fn a_storm_keeps_its_contents_whatever_managers_do() {
     let late = sample(lasting.program.pid());
     calm(first, "under managers in turn", &figures);
     calm(second, "under one manager", &figures);
+    let did = mega_lab::measure::agent::read(folder.path()).expect("pages of agents");
+    figures.say(format!("agents: {did:?}"));
+    assert!(did["agent_look_ns"] > 0.0, "the agent was not at work: {did:?}");
     let lasting = lasting.wait(LONG);
     let mut alone_tally = Tally::default();
     let early = lasting_early.expect("a quarter of the time passed");
@@ -199,4 +231,89 @@ fn a_storm_keeps_its_contents_whatever_managers_do() {
             tally.most_descriptors
         );
     }
+}
+
+/// Programs whose memory is filled densely, so that the agent has something to do; each compares what it finds there with what it wrote.
+const FILLED: [&[&str]; 4] = [
+    &["grow", "--mib", "512", "--times", "4"],
+    &["rehash", "--mib", "256", "--seconds", "6"],
+    &["arenas", "--mib", "256", "--threads", "8", "--times", "3"],
+    &["forks", "--mib", "512", "--times", "40"],
+];
+
+/// Who is killed while such a program runs.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Killed {
+    Nobody,
+    Helper,
+    Manager,
+    Both,
+}
+
+#[test]
+fn programs_with_the_agent_inside_keep_their_contents_whoever_is_killed() {
+    let Some(_alone) = ready(3 * 1024) else { return };
+    let figures = Figures::of("storm with agents");
+    let mut did = BTreeMap::<String, f64>::new();
+    let mut helpers_killed = 0;
+    for (round, args) in FILLED.iter().enumerate() {
+        for killed in [Killed::Nobody, Killed::Helper, Killed::Manager, Killed::Both] {
+            // All of it takes too long: each program under two of them.
+            if (round + killed as usize) % 2 == 1 {
+                continue;
+            }
+            let folder = tempfile::tempdir().unwrap();
+            let mut program = start(&[], &with_agent(folder.path()), args);
+            let mut manager = Some(manage(program.pid, BOTH));
+            std::thread::sleep(Duration::from_millis(400));
+            if matches!(killed, Killed::Helper | Killed::Both) {
+                for helper in helpers_of(program.pid) {
+                    kill_9(helper);
+                    helpers_killed += 1;
+                }
+            }
+            if matches!(killed, Killed::Manager | Killed::Both) {
+                let dead = manager.take().unwrap();
+                dead.program.signal(Signal::KILL);
+                dead.wait(LONG);
+            }
+            program.wait_event("result", Duration::from_secs(120));
+            let status = program.wait(LONG);
+            assert!(status.success(), "{args:?}, {killed:?}: {status}");
+            if let Some(manager) = manager {
+                let ended = manager.wait(LONG).ended;
+                assert_eq!(ended.code(), 0, "{args:?}, {killed:?}: {}", ended.stderr);
+            }
+            for (name, value) in mega_lab::measure::agent::read(folder.path()).expect("pages of agents") {
+                *did.entry(name).or_default() += value;
+            }
+        }
+    }
+    let off = mega(&["off"]);
+    assert_eq!(off.code(), 0, "{}", off.stderr);
+    figures.say(format!("{helpers_killed} helpers killed; agents: {did:?}"));
+    let acted = did["agent_advised"] + did["agent_populated"] + did["agent_collapsed"];
+    assert!(
+        acted > 0.0 && helpers_killed > 0,
+        "{helpers_killed} helpers killed; {did:?}"
+    );
+}
+
+/// Processes that help this one from inside.
+fn helpers_of(pid: i32) -> Vec<i32> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let Some(helper) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        let stat = std::fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+        let parent = format!(" {pid} ");
+        let is_ours = stat
+            .split_once(" (mega-agent) ")
+            .is_some_and(|(_, rest)| rest.get(1..).is_some_and(|rest| rest.starts_with(&parent)));
+        if is_ours {
+            found.push(helper);
+        }
+    }
+    found
 }

@@ -20,6 +20,11 @@ pub const STATE: &str = "/run/mega";
 /// The longest that anything takes that comes soon: an emulated processor (tests/vm/live) is a fiftieth of a real one.
 pub const LONG: Duration = Duration::from_secs(90);
 
+/// Ends a process without warning; it may have ended by itself.
+pub fn kill_9(pid: i32) {
+    let _ = rustix::process::kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL);
+}
+
 /// Options of a manager that does as much as it can, as soon as it can.
 pub const FAST: &[&str] = &[
     "--interval",

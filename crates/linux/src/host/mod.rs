@@ -235,6 +235,7 @@ impl LinuxHost {
     /// manager may stop.
     fn take_in(&mut self, pid: u32) {
         let process = match Process::open(&self.options.root, pid) {
+            Ok(process) if process.is_exiting() => return,
             Ok(process) => process,
             Err(error) if error.is_gone() => return,
             Err(error) => return self.refuse(pid, 0, error.to_string()),

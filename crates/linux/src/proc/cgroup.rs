@@ -37,9 +37,41 @@ pub fn parse(path: &Path, text: &[u8]) -> Result<Vec<Membership>> {
     Ok(all)
 }
 
+/// The process's control group that says what it belongs to: in a hybrid set-up systemd's own hierarchy has the units, and the unified one may be
+/// empty. "/" for one in no group, or gone.
+pub fn own(root: &ProcRoot, pid: u32) -> String {
+    let all = read(root, pid).unwrap_or_default();
+    let rank = |controllers: &str| match controllers {
+        "name=systemd" => 0,
+        "" => 1,
+        _ => 2,
+    };
+    let groups = all.into_iter().filter(|one| one.path != "/");
+    let best = groups.min_by_key(|one| rank(&one.controllers));
+    best.map_or_else(|| "/".to_owned(), |one| one.path)
+}
+
+/// The unit in a control group's path: its last part that is named like a unit which has processes; else the whole path.
+pub fn service(path: &str) -> &str {
+    path.rsplit('/')
+        .find(|part| part.ends_with(".service") || part.ends_with(".scope"))
+        .unwrap_or(path)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_service_is_the_innermost_unit_of_a_control_group() {
+        assert_eq!(service("/system.slice/redis.service"), "redis.service");
+        assert_eq!(
+            service("/user.slice/user-0.slice/user@0.service/app.slice/a.scope/x"),
+            "a.scope"
+        );
+        assert_eq!(service("/kubepods/pod1/abc"), "/kubepods/pod1/abc");
+        assert_eq!(service("/"), "/");
+    }
 
     #[test]
     fn colons_in_the_path_stay() {

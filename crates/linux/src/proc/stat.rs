@@ -9,6 +9,8 @@ use crate::error::Result;
 
 /// PF_KTHREAD of the kernel's `include/linux/sched.h`, in the field `flags`.
 const PF_KTHREAD: u32 = 0x0020_0000;
+/// PF_EXITING, from there too.
+const PF_EXITING: u32 = 4;
 
 /// /proc/PID/stat, or a thread's.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,6 +49,11 @@ impl Stat {
     /// A thread of the kernel's own: no memory to manage.
     pub fn is_kernel_thread(&self) -> bool {
         self.flags & PF_KTHREAD != 0
+    }
+
+    /// This thread is about to end, or has: it has no memory any more, or soon none.
+    pub fn is_exiting(&self) -> bool {
+        self.flags & PF_EXITING != 0
     }
 
     /// This thread is over. Its process need not be: other threads may live on.
@@ -124,6 +131,7 @@ mod tests {
             let stat = parse(Path::new("stat"), line(comm).as_bytes()).unwrap();
             assert_eq!((stat.comm.as_str(), stat.ppid, stat.start_ticks), (comm, 7, 987));
             assert_eq!((stat.minor_faults, stat.major_faults, stat.threads), (100, 3, 5));
+            assert!(!stat.is_exiting() && !stat.is_kernel_thread());
         }
     }
 

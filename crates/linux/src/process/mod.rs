@@ -67,6 +67,7 @@ pub struct Process {
     pid: u32,
     start_ticks: u64,
     parent: u32,
+    is_exiting: bool,
     pidfd: OwnedFd,
 }
 
@@ -97,6 +98,7 @@ impl Process {
             pid,
             start_ticks: stat.start_ticks,
             parent: stat.ppid,
+            is_exiting: stat.is_exiting(),
             pidfd,
         };
         if !process.is_alive() {
@@ -118,6 +120,12 @@ impl Process {
     /// Its parent when the handle was opened.
     pub fn parent(&self) -> u32 {
         self.parent
+    }
+
+    /// Its main thread was about to end, or had, when the handle was opened: the kernel shows none of its memory any more, and takes no
+    /// advice for it, although other threads may live on.
+    pub fn is_exiting(&self) -> bool {
+        self.is_exiting
     }
 
     /// The core's name for it.

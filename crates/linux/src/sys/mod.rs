@@ -2,6 +2,10 @@
 //!
 //! Calls that rustix has are taken from there; the rest goes through libc.
 
+mod inherited;
+
+pub use inherited::{inherited_listeners, Listener};
+
 use std::ffi::{c_void, CStr, CString, OsStr};
 use std::fs::File;
 use std::io;

@@ -12,7 +12,7 @@ pub use agent::AgentOptions;
 pub use contiguity::{CompactArgs, MadeBy, MapArgs, MapTarget};
 pub use mosaic::{MosaicAction, MosaicArgs};
 pub use record::{RecordArgs, ReplayArgs};
-pub use service::{ConfigAction, ConfigArgs, DaemonArgs, SourceArgs, StatusArgs};
+pub use service::{ConfigAction, ConfigArgs, DaemonArgs, JournalArgs, SourceArgs, StatusArgs};
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -68,6 +68,8 @@ pub enum Command {
     Daemon(DaemonArgs),
     /// What the daemon does: rules, processes, the last reload
     Status(StatusArgs),
+    /// What the daemon decided and did, and why not
+    Journal(JournalArgs),
     /// Check, show or describe the configuration of the daemon
     Config(ConfigArgs),
     /// A command of mega-lab, or a program mega-NAME.

@@ -1,4 +1,4 @@
-//! Options of `mega daemon`, `mega config` and `mega status`.
+//! Options of `mega daemon`, `mega config`, `mega status` and `mega journal`.
 
 use std::path::PathBuf;
 
@@ -64,4 +64,39 @@ pub struct StatusArgs {
     /// As JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// `mega journal`
+#[derive(Debug, Args)]
+pub struct JournalArgs {
+    /// Go on with new lines as they come
+    #[arg(short, long)]
+    pub follow: bool,
+
+    /// Only the last so many lines (default: all; with --follow 10)
+    #[arg(short = 'n', long, value_name = "N")]
+    pub lines: Option<usize>,
+
+    /// Lines of this rule
+    #[arg(long, value_name = "NAME")]
+    pub rule: Option<String>,
+
+    /// Lines of this process
+    #[arg(long, value_name = "PID")]
+    pub pid: Option<u32>,
+
+    /// Lines of this event (outcome, defer, found, reload, …); may be given more than once
+    #[arg(long = "event", value_name = "EVENT")]
+    pub events: Vec<String>,
+
+    /// As JSON, a line each
+    #[arg(long)]
+    pub json: bool,
+
+    /// The journal's file (default: what the configuration says)
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["config", "root"])]
+    pub file: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub source: SourceArgs,
 }

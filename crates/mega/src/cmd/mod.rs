@@ -4,6 +4,7 @@ pub mod compact;
 pub mod config;
 pub mod daemon;
 pub mod doctor;
+pub mod journal;
 pub mod manage;
 pub mod map;
 pub mod mosaic;

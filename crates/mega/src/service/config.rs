@@ -9,6 +9,7 @@ use serde_json::{json, Map, Value as Json};
 
 use super::describe::{keys_of, Section, Value};
 use super::files::{texts, Source};
+use super::metrics::Where;
 use super::place::Problem;
 use super::read::{self, Given, Rule, Values};
 
@@ -145,6 +146,30 @@ impl Config {
         match self.daemon("free-blocks") {
             Some(Value::Count(count)) => count,
             _ => 0,
+        }
+    }
+
+    fn text(&self, name: &str) -> Option<String> {
+        match self.daemon(name) {
+            Some(Value::Text(text)) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// `metrics-listen` and `metrics-file`
+    pub fn metrics(&self) -> Where {
+        Where {
+            listen: self.text("metrics-listen").and_then(|text| text.parse().ok()),
+            file: self.text("metrics-file").map(PathBuf::from),
+        }
+    }
+
+    /// `journal` and `journal-max`
+    pub fn journal(&self) -> Option<(PathBuf, u64)> {
+        let path = self.text("journal").filter(|text| text != "off")?;
+        match self.daemon("journal-max") {
+            Some(Value::Size(bytes)) => Some((path.into(), bytes.0)),
+            _ => None,
         }
     }
 

@@ -7,7 +7,7 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{anyhow, bail, Context, Result};
 use mega_cli::exit::tell;
@@ -21,8 +21,13 @@ use serde_json::{json, Value as Json};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::config::Config;
+use super::journal::Journal;
 use super::loops::Loops;
+use super::metrics::totals::Totals;
+use super::metrics::{InForce, Metrics};
 use super::notify::Notify;
+use super::read::Rule;
+use super::watcher::Tell;
 use super::Source;
 
 /// Beside the claims.
@@ -49,21 +54,47 @@ pub fn run(source: &Source) -> Result<()> {
     let lock = lock(folder)?;
     let socket = listen(&folder.join(SOCKET)).context("cannot listen for `mega status`")?;
     let notify = Arc::new(Notify::from_environment());
-    let loops = Loops::start(&config, &notify)?;
+    let tell = Tell {
+        totals: Totals::default(),
+        journal: open_journal(&config),
+    };
+    let loops = Loops::start(&config, &notify, &tell)?;
+    let in_force = InForce {
+        matching: Arc::clone(&loops.matching),
+        book: loops.book.clone(),
+        interval: config.interval(),
+        dry_run: config.dry_run(),
+        reloads: 0,
+        refused: 0,
+        is_refused: false,
+        began: SystemTime::now(),
+    };
+    let metrics = match Metrics::start(folder, &config.metrics(), in_force, &tell.totals) {
+        Ok(metrics) => metrics,
+        Err(error) => return loops.stop().and(Err(error)),
+    };
     let mut daemon = Daemon {
         config,
         loops,
         notify,
         claims,
+        tell,
+        metrics,
         began: Instant::now(),
         reloads: 0,
         refused: Vec::new(),
     };
+    let version = env!("CARGO_PKG_VERSION");
+    daemon.record("daemon-start", &json!({"pid": std::process::id(), "version": version}));
     daemon.say_ready();
     let ended = daemon.serve(source, &signals, &socket);
     daemon.notify.tell("STOPPING=1");
     let _ = fs::remove_file(folder.join(SOCKET));
+    drop(daemon.metrics);
     let stopped = daemon.loops.stop();
+    if let Some(journal) = &daemon.tell.journal {
+        journal.say("daemon-stop", &json!({"pid": std::process::id()}));
+    }
     drop(lock);
     ended.and(stopped)
 }
@@ -171,7 +202,7 @@ fn lock(folder: &Path) -> Result<File> {
 }
 
 /// Only root may connect: that needs the right to write. What a killed daemon left is replaced; we hold the lock.
-fn listen(path: &Path) -> io::Result<UnixListener> {
+pub fn listen(path: &Path) -> io::Result<UnixListener> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -182,11 +213,25 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
+/// Without one, managing goes on.
+fn open_journal(config: &Config) -> Option<Arc<Journal>> {
+    let (path, max) = config.journal()?;
+    match Journal::open(&path, max) {
+        Ok(journal) => Some(Arc::new(journal)),
+        Err(error) => {
+            tell(&format!("mega: {error:#}; going on without it"));
+            None
+        }
+    }
+}
+
 struct Daemon {
     config: Config,
     loops: Loops,
     notify: Arc<Notify>,
     claims: Claims,
+    tell: Tell,
+    metrics: Metrics,
     began: Instant,
     reloads: u64,
     /// Why the last reload was refused.
@@ -236,6 +281,12 @@ impl Daemon {
         }
     }
 
+    fn record(&self, event: &str, fields: &Json) {
+        if let Some(journal) = &self.tell.journal {
+            journal.say(event, fields);
+        }
+    }
+
     /// A configuration that is wrong, or that cannot be carried out, is refused; the old one stays in force.
     fn reload(&mut self, source: &Source) -> Result<()> {
         self.notify.reloading();
@@ -246,28 +297,61 @@ impl Daemon {
                 self.refused = lines;
             }
         }
+        let is_refused = !self.refused.is_empty();
+        let result = if is_refused { "refused" } else { "accepted" };
+        self.record("reload", &json!({"result": result, "why": self.refused.first()}));
+        let (matching, book) = (Arc::clone(&self.loops.matching), self.loops.book.clone());
+        let (interval, dry_run, reloads) = (self.config.interval(), self.config.dry_run(), self.reloads);
+        self.metrics.update(|of| {
+            of.refused += u64::from(is_refused);
+            (of.matching, of.book, of.is_refused) = (matching, book, is_refused);
+            (of.interval, of.dry_run, of.reloads) = (interval, dry_run, reloads);
+        });
         self.say_ready();
         Ok(())
     }
 
     fn replace(&mut self, config: Config) -> Result<()> {
+        if let Err(error) = self.metrics.change(&config.metrics()) {
+            self.refuse(&error);
+            return Ok(());
+        }
         // The old loops hold the claims that the new ones need.
         let none = Loops::none()?;
         std::mem::replace(&mut self.loops, none).stop()?;
-        match Loops::start(&config, &self.notify) {
+        let mut tell = self.tell.clone();
+        if config.journal() != self.config.journal() {
+            // The old one is closed before the same file is opened again.
+            self.tell.journal = None;
+            tell.journal = None;
+            tell.journal = open_journal(&config);
+        }
+        let rules: Vec<String> = config.rules.iter().map(Rule::name).collect();
+        let policies: Vec<String> = config.loops().into_keys().map(|needs| needs.policy).collect();
+        match Loops::start(&config, &self.notify, &tell) {
             Ok(loops) => {
-                (self.loops, self.config) = (loops, config);
+                (self.loops, self.config, self.tell) = (loops, config, tell);
                 (self.reloads, self.refused) = (self.reloads + 1, Vec::new());
+                self.tell.totals.keep(&rules, &policies);
             }
             Err(error) => {
-                let line = format!("{error:#}");
-                tell(&format!("mega: {line}; the old configuration stays in force"));
-                self.refused = vec![line];
-                self.loops = Loops::start(&self.config, &self.notify)
+                self.refuse(&error);
+                self.metrics.change(&self.config.metrics())?;
+                if config.journal() != self.config.journal() {
+                    drop(tell);
+                    self.tell.journal = open_journal(&self.config);
+                }
+                self.loops = Loops::start(&self.config, &self.notify, &self.tell)
                     .context("the old configuration cannot be carried out again")?;
             }
         }
         Ok(())
+    }
+
+    fn refuse(&mut self, error: &anyhow::Error) {
+        let line = format!("{error:#}");
+        tell(&format!("mega: {line}; the old configuration stays in force"));
+        self.refused = vec![line];
     }
 
     fn answer(&self, mut stream: UnixStream) {
@@ -324,7 +408,7 @@ impl Daemon {
         json!({
             "schema": 1, "kind": "status", "daemon": own, "up_seconds": self.began.elapsed().as_secs(),
             "files": self.config.files, "dry_run": self.config.dry_run(), "reloads": self.reloads,
-            "last_reload_refused": self.refused, "error": matched.as_ref().err(), "rules": rules,
+            "last_reload_refused": self.refused, "journal": self.tell.journal.is_some().then(|| self.config.journal()).flatten(), "error": matched.as_ref().err(), "rules": rules,
         })
     }
 }

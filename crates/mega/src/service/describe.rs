@@ -1,6 +1,8 @@
 //! Every key of the configuration, once: the parser, `mega config` and docs/configuration.md all come from here.
 
 use std::fmt::Write;
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use mega_cli::args::{parse_budget, parse_interval};
@@ -40,6 +42,8 @@ pub enum Kind {
     Share,
     /// `"64M"`
     Size,
+    /// The same, for files on disk.
+    DiskSize,
     /// A whole number.
     Count,
     /// `true` or `false`
@@ -48,6 +52,12 @@ pub enum Kind {
     Text,
     /// A policy, `off` or `leave-alone`.
     Policy,
+    /// An address and port of loopback.
+    Address,
+    /// The path of a file for node_exporter.
+    Textfile,
+    /// The path of a file, or `off`.
+    FileOrOff,
     /// A pattern of a name.
     Name,
     /// A pattern of a path.
@@ -77,6 +87,10 @@ pub enum Value {
 
 /// The longest time between scans: a watchdog must not bark between two.
 const INTERVAL_MAX: Duration = Duration::from_secs(60);
+/// What files on disk may take.
+const DISK_SIZES: RangeInclusive<u64> = 1 << 20..=1 << 40;
+/// The longest path of a file.
+const PATH_MAX: usize = 4000;
 /// The longest name of a rule.
 const NAME_MAX: usize = 64;
 
@@ -86,11 +100,14 @@ impl Kind {
         match self {
             Self::Time => "time: \"500ms\", \"5s\"",
             Self::Budget | Self::Share => "share: \"5%\"",
-            Self::Size => "bytes: \"64M\", \"2G\"",
+            Self::Size | Self::DiskSize => "bytes: \"64M\", \"2G\"",
             Self::Count => "whole number",
             Self::Bool => "true or false",
             Self::Text => "text",
             Self::Policy => "policy's name",
+            Self::Address => "address and port: \"127.0.0.1:9642\"",
+            Self::Textfile => "path of a file",
+            Self::FileOrOff => "path of a file, or \"off\"",
             Self::Name => "pattern with * and ?",
             Self::Path => "pattern with *, ? and ** (crosses /)",
             Self::Parameters => "table { parameter = value }",
@@ -111,6 +128,11 @@ impl Kind {
             Self::Budget => parse_budget(text).map(Value::Share),
             Self::Share => text.parse().map(Value::Share).map_err(|e| format!("{e}")),
             Self::Size => text.parse().map(Value::Size).map_err(|e| format!("{e}")),
+            Self::DiskSize => match text.parse::<Bytes>() {
+                Ok(bytes) if !DISK_SIZES.contains(&bytes.0) => Err("must be from 1M to 1T".to_owned()),
+                Ok(bytes) => Ok(Value::Size(bytes)),
+                Err(error) => Err(error.to_string()),
+            },
             Self::Count => text
                 .parse()
                 .map(Value::Count)
@@ -130,6 +152,28 @@ impl Kind {
                     )),
                 }
             }
+            Self::Address => match text.parse::<SocketAddr>() {
+                Err(_) => Err(format!(
+                    "'{text}' is no address with a port, such as 127.0.0.1:9642 or [::1]:9642"
+                )),
+                Ok(address) if !address.ip().is_loopback() => {
+                    Err("not an address of this machine alone: put a proxy in front of it".to_owned())
+                }
+                Ok(address) if address.port() == 0 => Err("the port must not be 0".to_owned()),
+                Ok(_) => Ok(Value::Text(text.to_owned())),
+            },
+            Self::FileOrOff if text == "off" => Ok(Value::Text(text.to_owned())),
+            Self::Textfile if !text.ends_with(".prom") => {
+                Err("must end in .prom: node_exporter reads no other".to_owned())
+            }
+            Self::Textfile | Self::FileOrOff => match text {
+                text if text.chars().any(char::is_control) => Err("has a control character".to_owned()),
+                text if text.len() > PATH_MAX => Err(format!("longer than {PATH_MAX} bytes")),
+                text if !text.starts_with('/') || text.ends_with('/') => {
+                    Err("must be a file's absolute path".to_owned())
+                }
+                text => Ok(Value::Text(text.to_owned())),
+            },
             Self::Text | Self::Name | Self::Path => {
                 let most = if self == Self::Text {
                     NAME_MAX
@@ -215,6 +259,10 @@ pub const KEYS: &[Key] = keys! {
     Daemon "free-blocks" Count "32" "from 0" "No promotion while fewer 2 MB blocks than this are free."
     Daemon "pressure" Share "10%" "0% to 100%" "Neither promotion nor clearing of accessed bits while memory pressure (PSI some, last 10 s) exceeds this."
     Daemon "dry-run" Bool "false" "true, false" "Decide only: no action, no setting changed."
+    Daemon "metrics-listen" Address "" "an address of loopback" "Also serve the metrics there, for Prometheus; they are always served on /run/mega/metrics.sock."
+    Daemon "metrics-file" Textfile "" "absolute, ends in .prom" "Also write the metrics to this file every 15 s, for node_exporter's textfile collector."
+    Daemon "journal" FileOrOff "/var/log/mega/journal" "absolute, or off" "Where every decision and outcome is written, for `mega journal`. Older parts are beside it, with .1, .2 and .3 added."
+    Daemon "journal-max" DiskSize "64M" "1M to 1T" "The most that these four files take together; the oldest quarter goes first."
     Rule "name" Text "" "1 to 64 bytes" "What status and messages call the rule; without one, its file and line."
     Rule "match" Patterns "" "at least one key" "Whom the rule is for: a process that fits all the patterns given. The first rule that matches a process decides."
     Rule "policy" Policy "auto" "see below" "What is done to them."
@@ -337,6 +385,28 @@ mod tests {
             "; did you mean 'interval'?"
         );
         assert_eq!(hint("zzzzzz", &["interval", "pressure"]), "");
+    }
+
+    #[test]
+    fn metrics_are_served_to_this_machine_alone_and_files_are_named_in_full() {
+        let is_good = |kind: Kind, text: &str| kind.read(text).is_ok();
+        assert!(is_good(Kind::Address, "127.0.0.1:9642") && is_good(Kind::Address, "[::1]:9642"));
+        for bad in [
+            "0.0.0.0:9642",
+            "192.0.2.1:9642",
+            "[::]:9642",
+            "127.0.0.1",
+            "127.0.0.1:0",
+            "localhost:9642",
+            "",
+        ] {
+            assert!(!is_good(Kind::Address, bad), "{bad}");
+        }
+        assert!(is_good(Kind::Textfile, "/x/mega.prom"));
+        assert!(!is_good(Kind::Textfile, "/x/mega.txt") && !is_good(Kind::Textfile, "mega.prom"));
+        assert!(is_good(Kind::FileOrOff, "off") && is_good(Kind::FileOrOff, "/x"));
+        assert!(!is_good(Kind::FileOrOff, "on") && !is_good(Kind::FileOrOff, "/x/"));
+        assert!(is_good(Kind::DiskSize, "1M") && !is_good(Kind::DiskSize, "1023K") && !is_good(Kind::DiskSize, "2T"));
     }
 
     #[test]

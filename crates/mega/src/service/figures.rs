@@ -1,7 +1,7 @@
-//! What the loops have seen and done, by process, for `mega status`: taken from the journal's events as they happen.
+//! What the loops have seen and done, by process, for `mega status` and the metrics: taken from the journal's events as they happen.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mega_core::action::{ActionKind, Deferred, Outcome};
 use mega_core::control::Observer;
@@ -24,15 +24,77 @@ struct Figures {
     refusals: BTreeMap<String, u64>,
 }
 
+/// Where a process belongs.
+#[derive(Debug, Default, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// Its rule's name.
+    pub rule: String,
+    /// Its unit, or else its control group.
+    pub service: String,
+}
+
+/// What is mapped at the last scan.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Mapped {
+    /// All.
+    pub bytes: u64,
+    /// By huge pages.
+    pub huge: u64,
+    /// Zero-filled in huge pages.
+    pub waste: u64,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    processes: BTreeMap<u32, Figures>,
+    /// With the number of the loop that has the process.
+    places: BTreeMap<u32, (usize, Arc<Place>)>,
+}
+
 /// The figures of all managed processes; clones share them.
 #[derive(Debug, Default, Clone)]
-pub struct Book(Arc<Mutex<BTreeMap<u32, Figures>>>);
+pub struct Book(Arc<Mutex<Inner>>);
 
 impl Book {
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What a loop is about to look at. One that it manages keeps its place.
+    pub fn place(&self, number: usize, found: &[(u32, Arc<Place>)]) {
+        let inner = &mut *self.inner();
+        let listed: BTreeSet<u32> = found.iter().map(|(pid, _)| *pid).collect();
+        let processes = &inner.processes;
+        inner
+            .places
+            .retain(|pid, (of, _)| *of != number || listed.contains(pid) || processes.contains_key(pid));
+        for (pid, place) in found {
+            // Another loop's rule may match it by now; it stays with the loop that has it.
+            let others = inner.places.get(pid).is_some_and(|(of, _)| *of != number);
+            if !others || !processes.contains_key(pid) {
+                inner.places.insert(*pid, (number, Arc::clone(place)));
+            }
+        }
+    }
+
+    /// What a process maps, if a loop has looked at it.
+    pub fn mapped(&self, pid: u32) -> Option<Mapped> {
+        self.inner().processes.get(&pid).map(|of| Mapped {
+            bytes: of.mapped_bytes,
+            huge: of.huge_bytes,
+            waste: of.waste_bytes,
+        })
+    }
+
+    /// Where a managed process belongs.
+    pub fn place_of(&self, pid: u32) -> Option<Arc<Place>> {
+        self.inner().places.get(&pid).map(|(_, place)| Arc::clone(place))
+    }
+
     /// The figures of some processes together; none if no loop has looked at any of them.
     pub fn sum(&self, pids: &[u32]) -> Option<Json> {
-        let book = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let each: Vec<&Figures> = pids.iter().filter_map(|pid| book.get(pid)).collect();
+        let book = self.inner();
+        let each: Vec<&Figures> = pids.iter().filter_map(|pid| book.processes.get(pid)).collect();
         let sum = |of: fn(&Figures) -> u64| each.iter().map(|one| of(one)).fold(0, u64::saturating_add);
         let (mapped, huge, stall) = (sum(|f| f.mapped_bytes), sum(|f| f.huge_bytes), sum(|f| f.stall_ns));
         let managed = sum(|f| f.until_ns.saturating_sub(f.since_ns));
@@ -51,7 +113,7 @@ impl Book {
 }
 
 /// As the journal has it.
-fn word(why: Deferred) -> String {
+pub fn word(why: Deferred) -> String {
     json!(why).as_str().unwrap_or_default().to_owned()
 }
 
@@ -62,7 +124,8 @@ fn share(part: u64, whole: u64) -> Option<f64> {
 
 impl Observer for Book {
     fn event(&mut self, line: &Line) {
-        let mut book = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let inner = &mut *self.inner();
+        let book = &mut inner.processes;
         let at = line.at.0;
         let pid = match &line.event {
             Event::Found { pid, .. } => {
@@ -75,6 +138,7 @@ impl Observer for Book {
             }
             Event::Gone { pid } => {
                 book.remove(pid);
+                inner.places.remove(pid);
                 return;
             }
             Event::Scan { pid, .. }
@@ -125,6 +189,36 @@ mod tests {
     use super::*;
     use mega_core::observe::Region;
     use mega_core::units::Time;
+
+    #[test]
+    fn a_process_keeps_the_place_of_the_loop_that_has_it_until_it_is_gone() {
+        let mut book = Book::default();
+        let place = |rule: &str| {
+            Arc::new(Place {
+                rule: rule.to_owned(),
+                service: String::new(),
+            })
+        };
+        book.place(0, &[(1, place("a")), (2, place("a"))]);
+        let mut say = |event| book.event(&Line { at: Time(0), event });
+        say(Event::Found {
+            pid: 1,
+            started: 1,
+            name: String::new(),
+        });
+        book.place(0, &[]);
+        book.place(1, &[(1, place("b")), (2, place("b"))]);
+        let rule = |book: &Book, pid| book.place_of(pid).map(|place| place.rule.clone());
+        assert_eq!(
+            (rule(&book, 1).as_deref(), rule(&book, 2).as_deref()),
+            (Some("a"), Some("b"))
+        );
+        book.event(&Line {
+            at: Time(0),
+            event: Event::Gone { pid: 1 },
+        });
+        assert_eq!(rule(&book, 1), None);
+    }
 
     #[test]
     fn figures_follow_the_events_of_each_process_and_end_with_it() {

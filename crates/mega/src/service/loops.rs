@@ -17,6 +17,8 @@ use super::config::{Config, Loop};
 use super::figures::Book;
 use super::matching::Matching;
 use super::notify::Notify;
+use super::read::Rule;
+use super::watcher::{Tell, Watcher};
 use crate::args::{MadeBy, ManageOptions, ScannerChoice};
 use crate::manage::prepare;
 
@@ -63,7 +65,7 @@ impl Loops {
     ///
     /// # Errors
     /// One of them cannot manage.
-    pub fn start(config: &Config, notify: &Arc<Notify>) -> Result<Self> {
+    pub fn start(config: &Config, notify: &Arc<Notify>, tell: &Tell) -> Result<Self> {
         let (read, stop) = pipe_with(PipeFlags::CLOEXEC).context("cannot make a pipe")?;
         let (needs, members): (Vec<_>, Vec<_>) = config.loops().into_iter().unzip();
         let beat = Beat {
@@ -88,13 +90,15 @@ impl Loops {
                 rules,
                 number,
                 matching: Arc::clone(&loops.matching),
+                book: loops.book.clone(),
                 beat: Arc::clone(&loops.beat),
             };
-            let (options, ready, book) = (options(config, needs), ready.clone(), loops.book.clone());
+            let watcher = Watcher::new(number, &needs.policy, &loops.book, tell);
+            let (options, ready) = (options(config, needs), ready.clone());
             let stop = read.try_clone().context("cannot watch for the end")?;
             let thread = std::thread::Builder::new().name(format!("mega-{}", needs.policy));
             let thread = thread
-                .spawn(move || manage(options, roster, stop, &ready, book))
+                .spawn(move || manage(options, roster, stop, &ready, watcher))
                 .context("cannot start a thread");
             match thread {
                 Ok(thread) => loops.threads.push(thread),
@@ -117,7 +121,7 @@ impl Loops {
     /// # Errors
     /// There is no descriptor left.
     pub fn none() -> Result<Self> {
-        Self::start(&Config::none(), &Arc::new(Notify::nowhere()))
+        Self::start(&Config::none(), &Arc::new(Notify::nowhere()), &Tell::default())
     }
 
     /// Whether one has ended by itself.
@@ -150,11 +154,11 @@ impl Loops {
     }
 }
 
-fn manage(options: ManageOptions, roster: Ruled, stop: OwnedFd, ready: &Sender<Result<()>>, book: Book) {
+fn manage(options: ManageOptions, roster: Ruled, stop: OwnedFd, ready: &Sender<Result<()>>, watcher: Watcher) {
     match prepare(options) {
         Err(error) => drop(ready.send(Err(error))),
         Ok(mut prepared) => {
-            prepared.output.also(Box::new(book));
+            prepared.output.also(Box::new(watcher));
             let _ = ready.send(Ok(()));
             prepared.manage(Box::new(roster), stop);
         }
@@ -192,19 +196,25 @@ struct Ruled {
     rules: Vec<usize>,
     number: usize,
     matching: Arc<Matching>,
+    book: Book,
     beat: Arc<Beat>,
 }
 
 impl Roster for Ruled {
     fn pids(&mut self, _root: &ProcRoot) -> Result<Vec<u32>, String> {
         self.beat.scanned(self.number);
-        let ours = |rule: usize| self.rules.contains(&rule);
         let found = self.matching.look()?;
-        Ok(found
-            .into_iter()
-            .filter(|(_, at)| !at.is_small && ours(at.rule))
-            .map(|(pid, _)| pid)
-            .collect())
+        let (mut pids, mut places) = (Vec::new(), Vec::new());
+        for (pid, at) in found {
+            if at.is_small || !self.rules.contains(&at.rule) {
+                continue;
+            }
+            pids.push(pid);
+            let rule = self.matching.rules().get(at.rule).map(Rule::name);
+            places.extend(rule.map(|rule| (pid, Arc::new(at.place(&rule)))));
+        }
+        self.book.place(self.number, &places);
+        Ok(pids)
     }
 
     fn closed(&self) -> bool {

@@ -7,8 +7,12 @@ use std::time::{Duration, Instant};
 use mega_linux::proc::{cgroup, stat, status, task, ProcRoot};
 use mega_linux::sys::User;
 
+use super::figures::Place;
 use super::glob::Glob;
 use super::read::Rule;
+
+/// The longest name of a service, in characters.
+const SERVICE_MAX: usize = 256;
 
 /// What the rules ask about a process.
 #[derive(Debug, Default, Clone)]
@@ -60,6 +64,17 @@ pub struct Matched {
     pub resident: u64,
     /// It is too small for the rule.
     pub is_small: bool,
+}
+
+impl Matched {
+    /// Where it belongs, for metrics and the journal; long names are cut.
+    pub fn place(&self, rule: &str) -> Place {
+        let service = cgroup::service(&self.cgroup);
+        Place {
+            rule: rule.to_owned(),
+            service: service.chars().take(SERVICE_MAX).collect(),
+        }
+    }
 }
 
 /// All processes with their rules, looked for at most so often, for all loops.
@@ -124,7 +139,7 @@ impl Matching {
             exe: exe
                 .map(|path| path.to_string_lossy().trim_end_matches(" (deleted)").to_owned())
                 .unwrap_or_default(),
-            cgroup: self.cgroup(pid),
+            cgroup: cgroup::own(&self.root, pid),
             user: user.clone(),
             comm: stat.comm,
         };
@@ -136,21 +151,6 @@ impl Matching {
             resident: stat.rss_bytes,
             is_small: stat.rss_bytes < self.rules.get(rule)?.min_resident().0,
         })
-    }
-
-    fn cgroup(&self, pid: u32) -> String {
-        let all = cgroup::read(&self.root, pid).unwrap_or_default();
-        // In a hybrid set-up systemd's own hierarchy has the units; the unified one may be empty.
-        let rank = |controllers: &str| match controllers {
-            "name=systemd" => 0,
-            "" => 1,
-            _ => 2,
-        };
-        let best = all
-            .into_iter()
-            .filter(|one| one.path != "/")
-            .min_by_key(|one| rank(&one.controllers));
-        best.map_or_else(|| "/".to_owned(), |one| one.path)
     }
 }
 

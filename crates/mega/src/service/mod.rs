@@ -6,10 +6,13 @@ pub mod describe;
 mod figures;
 mod files;
 mod glob;
+pub mod journal;
 mod loops;
 mod matching;
+mod metrics;
 mod notify;
 mod place;
 mod read;
+mod watcher;
 
 pub use files::Source;
