@@ -21,7 +21,7 @@ pub struct Magnitudes {
     pub figures: usize,
     /// Of these, within [`NEAR`] of what is published.
     pub within_25_percent: usize,
-    /// Simulated over published of the figure in the middle by its distance from 1.
+    /// Simulated over published of the figure in the middle by its distance from 1; of two in the middle, the farther.
     pub median: f64,
     /// The same of the farthest figure; 0 where nothing was simulated of what is published.
     pub worst: f64,
@@ -41,7 +41,7 @@ fn of(record: &Record) -> Option<Magnitudes> {
         experiment: record.experiment.name.clone(),
         figures: ratios.len(),
         within_25_percent: ratios.iter().filter(|ratio| (*ratio - 1.0).abs() <= NEAR).count(),
-        median: *ratios.get(ratios.len().checked_sub(1)? / 2)?,
+        median: *ratios.get(ratios.len() / 2)?,
         worst: *ratios.last()?,
     })
 }
