@@ -23,7 +23,7 @@ pub struct DemoArgs {
 #[derive(Debug, Clone, Args)]
 pub struct BenchOptions {
     /// Rounds; each runs every variant once and begins with the next one (default: 3,
-    /// for a first look; six are enough for a verdict)
+    /// for a first look; a verdict on four comparisons needs eight, on 24 ten)
     #[arg(long, value_name = "N", value_parser = parse_rounds)]
     pub rounds: Option<usize>,
 
