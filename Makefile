@@ -3,7 +3,8 @@
 #   make test     runs every test
 # Others: test-vm (what depends on the kernel, on Debian's stock kernels under QEMU), test-module (mega.ko on the same), test-module-debug (and on
 #   a debug kernel), test-live (mega on the same), vm-experiments (what needs mega.ko), test-programs (real programs at full size under Memomania),
-#   packages (.deb and .rpm), test-packages (those under systemd in a clean Debian), build, check (format, lints and pure unit tests in under a minute), lint, bench, install, clean.
+#   packages (.deb and .rpm), test-packages (those under systemd in a clean Debian), build, check (format, lints and pure unit tests in under a minute), results (the documents' tables, from the records
+#   in results; make results RUN=1 simulates the papers' experiments anew first), lint, bench, install, clean.
 
 SHELL := /bin/sh
 export PATH := $(HOME)/.cargo/bin:$(PATH)
@@ -19,7 +20,7 @@ AGENT := $(dir $(MEGA))../agent/libmega_agent.so
 
 TEST := $(CARGO) test --workspace --release --locked --no-fail-fast
 
-.PHONY: all setup setup-test build demo test test-machine test-beside test-vm test-module test-module-debug test-live vm-experiments test-programs packages test-packages check lint bench install clean
+.PHONY: all setup setup-test build demo test test-machine test-beside test-vm test-module test-module-debug test-live vm-experiments test-programs packages test-packages check results lint bench install clean
 
 all: build
 
@@ -66,6 +67,11 @@ check:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	$(CARGO) test --quiet --locked -p mega-core -p mega-trace -p mega-cli -p memomania-layout -p mega --lib --bins --test documents
+
+results:
+	$(if $(RUN),$(CARGO) build --release --locked -p mega-lab --bin mega-lab)
+	$(if $(RUN),$(LAB) sim all --keep results/simulated -o mega-results >/dev/null)
+	MEGA_RESULTS=write $(CARGO) test --quiet --locked -p mega-lab --test published
 
 lint: setup
 	@echo "== lint"

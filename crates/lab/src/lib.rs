@@ -13,7 +13,8 @@
 //!   contiguity/    fragmenting memory on purpose; timing huge page allocation
 //!   result/        what an experiment leaves behind: the record
 //!   report/        the record on the terminal, as a page, against another, in its folder
-//!   stats/         medians, intervals, paired ratios, signed-rank test
+//!   documents      tables of the documents, made from the records in `results`
+//!   stats/         medians, intervals, paired ratios, signed-rank test, Holm's correction, the rule of exclusion
 //!   workload/      programs whose memory is laid out on purpose, one process each, JSON lines
 //!   protocol/      a workload's events on stdout and commands on stdin
 //!   timing/        CLOCK_MONOTONIC, latency histograms
@@ -24,6 +25,7 @@
 
 pub mod calibrate;
 pub mod contiguity;
+pub mod documents;
 pub mod experiment;
 pub mod measure;
 pub mod memory;

@@ -39,6 +39,57 @@ document.getElementById('probe').textContent = JSON.stringify({
 });
 </script>"#;
 
+/// A script beside a page in a frame, since a window of the browser cannot be as narrow as a phone: what leaves its card or the page, with
+/// everything folded and unfolded. What scrolls in a box of its own is left out.
+const FRAMED: &str = r#"<pre id="probe"></pre><script>
+addEventListener('load', () => {
+  const inside = document.querySelector('iframe').contentDocument;
+  const wide = [];
+  const look = state => {
+    const root = inside.documentElement;
+    if (root.scrollWidth > root.clientWidth) wide.push(`${state}: the page is ${root.scrollWidth} wide`);
+    for (const card of inside.querySelectorAll('main, section, details.card')) {
+      const end = card.getBoundingClientRect().right + 0.5;
+      for (const e of card.querySelectorAll('*')) {
+        if (e.closest('.scroll, pre') && !e.matches('.scroll, pre')) continue;
+        if (e.closest('svg') && !e.matches('svg')) continue;
+        if (e.getBoundingClientRect().right > end) wide.push(`${state}: ${e.tagName} ${e.textContent.slice(0, 40)}`);
+      }
+    }
+    for (const e of inside.querySelectorAll('td, th, .tag, caption, .verdict')) {
+      if (!e.closest('.scroll') && e.scrollWidth > e.clientWidth + 1 && e.clientWidth > 0)
+        wide.push(`${state}: text leaves its ${e.tagName}: ${e.textContent}`);
+    }
+  };
+  look('folded');
+  const picture = inside.querySelector('#glance').getBoundingClientRect();
+  const verdict = inside.querySelector('.verdict').getBoundingClientRect();
+  inside.querySelectorAll('details').forEach(d => d.open = true);
+  look('unfolded');
+  const unnamed = [...inside.querySelectorAll('svg')].filter(s => !s.getAttribute('aria-label')).length
+    + [...inside.querySelectorAll('table.figure th')].filter(t => !t.getAttribute('scope')).length;
+  document.getElementById('probe').textContent = JSON.stringify({
+    wide, unnamed, width: inside.documentElement.clientWidth, verdict: verdict.top, picture: picture.top,
+  });
+  inside.querySelectorAll('details').forEach(d => d.open = false);
+});
+</script>"#;
+
+/// What [`FRAMED`] saw.
+#[derive(Debug, Deserialize)]
+struct Framed {
+    /// What is too wide.
+    wide: Vec<String>,
+    /// Pictures and cells of heads that a screen reader cannot name.
+    unnamed: usize,
+    /// Width of the page.
+    width: f64,
+    /// Where the verdict begins.
+    verdict: f64,
+    /// Where the picture does.
+    picture: f64,
+}
+
 /// What [`PROBE`] saw.
 #[derive(Debug, Deserialize)]
 struct Seen {
@@ -104,19 +155,41 @@ fn probe(chromium: &Path, page: &str, options: &[&str]) -> Seen {
     all.extend(options);
     let out = browse(chromium, &file, &all);
     let dom = String::from_utf8_lossy(&out.stdout);
+    serde_json::from_str(&probed_json(&dom, &out)).expect("the probe's JSON")
+}
+
+/// The text of the probe's element.
+fn probed_json(dom: &str, out: &Output) -> String {
     let json = dom
         .split("<pre id=\"probe\">")
         .nth(1)
         .and_then(|rest| rest.split("</pre>").next());
     let json = json.unwrap_or_else(|| panic!("no probe: {}", String::from_utf8_lossy(&out.stderr)));
-    let json = json.replace("&amp;", "&").replace("&lt;", "<").replace("&gt;", ">");
-    serde_json::from_str(&json).expect("the probe's JSON")
+    json.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
+}
+
+/// The page at exactly this width; a picture of it is left in `target/tmp` for somebody to look at.
+fn framed(chromium: &Path, page: &str, width: u32, name: &str) -> Framed {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("framed.html");
+    let escaped = page.replace('&', "&amp;").replace('"', "&quot;");
+    let frame = format!(
+        "<!DOCTYPE html><meta charset=\"utf-8\"><style>body {{ margin: 0 }} pre {{ display: none }}</style>\
+         <iframe style=\"border: 0; width: {width}px; height: 2400px\" srcdoc=\"{escaped}\"></iframe>{FRAMED}"
+    );
+    std::fs::write(&file, frame).unwrap();
+    let shot = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("report-{name}-{width}.png"));
+    let window = format!("--window-size={},2400", width.max(500));
+    browse(chromium, &file, &[&format!("--screenshot={}", shot.display()), &window]);
+    let out = browse(chromium, &file, &["--dump-dom", "--virtual-time-budget=2000", &window]);
+    let dom = String::from_utf8_lossy(&out.stdout);
+    serde_json::from_str(&probed_json(&dom, &out)).expect("the probe's JSON")
 }
 
 /// A page, also left in `target/tmp` for somebody to look at.
 fn page(variants: usize, troubled: bool) -> String {
     let page = html::page(&synthetic::record(&Options {
-        rounds: 8,
+        rounds: 12,
         variants,
         troubled,
         ..Options::default()
@@ -232,8 +305,8 @@ fn the_browser_has_nothing_to_complain_about_and_shows_every_figure() {
     let out = browse(&chromium, &file, &["--dump-dom", "--virtual-time-budget=2000"]);
     let dom = String::from_utf8_lossy(&out.stdout);
     // Four metrics, one or two figures of the paper, two series and a distribution for each of two cases; and two pictures of memory for
-    // each of the three variants that came to an end.
-    assert_eq!(dom.matches("<svg ").count(), 17 + 2 * 3 * 2, "{dom}");
+    // each of the three variants that came to an end. Before them, a picture of the ratios of each of three metrics.
+    assert_eq!(dom.matches("<svg ").count(), 17 + 2 * 3 * 2 + 3, "{dom}");
 }
 
 #[test]
@@ -247,6 +320,23 @@ fn no_text_lies_on_another_and_every_figure_has_a_size_with_nine_variants() {
         assert!(!seen.sizes.is_empty());
         for (width, height) in &seen.sizes {
             assert!(*width >= WIDTH * 0.9 && *height > 50.0, "{width} by {height}");
+        }
+    }
+}
+
+#[test]
+fn at_400_1000_and_1600_pixels_nothing_leaves_its_card_and_the_verdict_comes_first() {
+    let Some(chromium) = chromium() else {
+        return;
+    };
+    for (variants, troubled) in [(9, true), (4, false)] {
+        let page = page(variants, troubled);
+        for width in [400, 1000, 1600] {
+            let seen = framed(&chromium, &page, width, &format!("{variants}"));
+            assert!((seen.width - f64::from(width)).abs() < 20.0, "{seen:?}");
+            assert!(seen.wide.is_empty(), "{variants} variants at {width}: {:#?}", seen.wide);
+            assert_eq!(seen.unnamed, 0);
+            assert!(seen.verdict < 500.0 && seen.verdict < seen.picture, "{seen:?}");
         }
     }
 }

@@ -178,9 +178,11 @@ impl Manager {
                     action,
                     outcome,
                     took_ns,
+                    stall_ns,
                     ..
                 } => {
-                    count("stall_ns", took_ns);
+                    // Without a word of it all of the call was felt.
+                    count("stall_ns", stall_ns.unwrap_or(took_ns));
                     match (action, outcome) {
                         (ActionKind::Promote, Outcome::Done) => count("promoted", 1),
                         (ActionKind::Demote, Outcome::Done) => count("demoted", 1),

@@ -9,16 +9,8 @@ use mega_linux::proc::ProcRoot;
 use crate::memory::content::mix;
 use crate::memory::{Mapping, MemoryError};
 use crate::result::Noise;
+use crate::stats::exclusion::rule;
 use crate::timing::clock::now_ns;
-
-/// More stolen time than this makes a run doubtful.
-const STEAL_LIMIT: f64 = 0.02;
-/// More processor time of other processes than this share of one processor makes a run doubtful.
-const OTHERS_LIMIT: f64 = 0.10;
-/// A reference workload slower than its best by this factor makes a run doubtful.
-const PROBE_LIMIT: f64 = 1.15;
-/// A clock frequency change above this makes a run doubtful.
-const CLOCK_LIMIT: f64 = 0.10;
 
 /// The probe's table: four times the largest last-level cache. A table of the cache's size fits at times, depending on other tenants of the
 /// machine, and then takes a third of the time: every other run would be doubtful.
@@ -126,14 +118,15 @@ impl Before {
         let ours = grown(ours_ns, self.ours_ns) + known_ns as f64;
         let others_share = (grown(busy.busy, self.busy.busy) * tick_ns - ours).max(0.0) / elapsed_ns.max(1) as f64;
         let mhz = self.mhz.zip(mhz_after);
+        let limits = rule().limits;
         let mut doubtful = Vec::new();
-        if steal_share > STEAL_LIMIT {
+        if steal_share > limits.steal_share {
             doubtful.push(format!(
                 "{:.1}% of processor time was stolen by the hypervisor",
                 100.0 * steal_share
             ));
         }
-        if others_share > OTHERS_LIMIT {
+        if others_share > limits.others_share {
             doubtful.push(format!(
                 "other processes used {:.0}% of a processor",
                 100.0 * others_share
@@ -141,11 +134,11 @@ impl Before {
         }
         let probe_ns = self.probe_ns.zip(after);
         let slow = probe_ns.map(|(before, after)| before.max(after) / probe.best_ns);
-        if let Some(slow) = slow.filter(|slow| *slow > PROBE_LIMIT) {
+        if let Some(slow) = slow.filter(|slow| *slow > limits.reference_ratio) {
             doubtful.push(format!("reference workload ran {slow:.2}× its best time"));
         }
         if let Some((before, after)) = mhz {
-            if (after / before - 1.0).abs() > CLOCK_LIMIT {
+            if (after / before - 1.0).abs() > limits.clock_share {
                 doubtful.push(format!("the clock changed from {before:.0} to {after:.0} MHz"));
             }
         }

@@ -1,12 +1,17 @@
 //! Each variant against the first: medians, intervals, ratios and verdicts per case and main metric, and the number of runs
-//! behind them.
+//! behind them. All comparisons of a record that get a verdict are one family, corrected by Holm's procedure. Secondary metrics, and
+//! the first variant repeated (an A/A comparison), are not tested.
+
+use std::collections::BTreeSet;
 
 use serde::Serialize;
 
 use super::scale::{ratio_text, value_text};
+use super::verdict::verdict;
 use crate::result::{Better, Metric, Outcome, Record, Run, Unit, VariantInfo, SCHEMA};
+use crate::stats::exclusion::{rule, Rounds};
 use crate::stats::{
-    interval_of_median, median, paired, range_holds, Interval, Paired, Verdict, ROUNDS_TO_TELL, SIGNIFICANT,
+    holm, interval_of_median, median, paired, range_holds, rounds_needed, Interval, Paired, Verdict, SIGNIFICANT,
 };
 
 /// Summary of a record.
@@ -22,8 +27,29 @@ pub struct Comparison {
     pub base: Option<String>,
     /// The experiment was ended before its last run, by whom or what.
     pub ended_early: Option<String>,
+    /// What came out, in one sentence.
+    pub verdict: String,
+    /// How the verdicts were reached.
+    pub tests: Tests,
     /// Every case of the record.
     pub cases: Vec<CaseComparison>,
+}
+
+/// How the verdicts were reached.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Tests {
+    /// The test of a comparison.
+    pub test: &'static str,
+    /// The correction for their number.
+    pub correction: &'static str,
+    /// The probability of one false verdict or more on the page.
+    pub level: f64,
+    /// Number of comparisons in the family.
+    pub comparisons: usize,
+    /// Rounds below which none of so many can be significant.
+    pub rounds_needed: usize,
+    /// The version of the rule by which rounds were excluded.
+    pub exclusion_rule: u32,
 }
 
 /// One case.
@@ -94,36 +120,58 @@ pub struct Against {
     /// The ratio and the test.
     #[serde(flatten)]
     pub paired: Paired,
-    /// The verdict; `None` when neither direction is better.
+    /// The rounds behind them.
+    pub counted: Rounds,
+    /// The ratio again, without the rounds in which either run is doubtful; `None` where that leaves none.
+    pub without_doubtful: Option<WithoutDoubtful>,
+    /// The first variant again: the ratio shows what the measurement alone does.
+    pub a_a: bool,
+    /// The p-value corrected for the number of comparisons; `None` for what is not tested.
+    pub p_holm: Option<f64>,
+    /// The verdict; `None` for what is not tested, and when neither direction is better. That of an A/A comparison stands alone.
     pub verdict: Option<Verdict>,
     /// Both are single simulated runs: the ratio is exact, and no test applies.
     #[serde(skip)]
     pub exact: bool,
 }
 
+/// A ratio without doubtful rounds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct WithoutDoubtful {
+    /// Number of rounds.
+    pub rounds: usize,
+    /// Median of the ratios.
+    pub ratio: Option<f64>,
+    /// 95 % interval of that median.
+    pub ratio_interval: Option<Interval>,
+}
+
 impl Against {
-    /// The verdict in words.
+    /// The verdict in words; empty without one.
     #[must_use]
     pub fn word(&self) -> &'static str {
         match self.verdict {
             _ if self.exact => "",
+            _ if self.a_a => "A/A",
             Some(Verdict::Better) => "better",
             Some(Verdict::Worse) => "worse",
-            Some(Verdict::NoDifference) => "no difference",
+            Some(Verdict::NoDifference) => "not significant",
             Some(Verdict::TooFew) => "too few rounds",
-            None if self.paired.rounds < ROUNDS_TO_TELL => "too few rounds",
-            None if self.paired.p.is_some_and(|p| p < SIGNIFICANT) => "different",
-            None => "no difference",
+            None => "",
         }
     }
 }
 
 /// A note that the rounds are too few for a test, and how far their intervals can be believed.
 #[must_use]
-pub fn too_few(rounds: usize) -> String {
+pub fn too_few(rounds: usize, comparisons: usize) -> String {
     let are = match rounds {
         1 => "1 round is".to_string(),
         n => format!("{n} rounds are"),
+    };
+    let among = match comparisons {
+        0 | 1 => String::new(),
+        n => format!(" among {n} comparisons"),
     };
     let holds = match rounds {
         0 | 1 => String::new(),
@@ -132,7 +180,27 @@ pub fn too_few(rounds: usize) -> String {
             range_holds(n) * 100.0
         ),
     };
-    format!("{are} too few for a verdict; {ROUNDS_TO_TELL} are needed{holds}")
+    let needed = rounds_needed(comparisons);
+    format!("{are} too few for a verdict{among}; {needed} are needed{holds}")
+}
+
+/// A record with its comparison: what `--json` prints.
+#[derive(Debug, Serialize)]
+pub struct Printed<'a> {
+    #[serde(flatten)]
+    record: &'a Record,
+    comparison: Comparison,
+}
+
+impl<'a> Printed<'a> {
+    /// Of this record.
+    #[must_use]
+    pub fn of(record: &'a Record) -> Self {
+        Self {
+            record,
+            comparison: comparison(record),
+        }
+    }
 }
 
 /// Summarizes `record`.
@@ -148,44 +216,106 @@ pub fn comparison(record: &Record) -> Comparison {
         CaseComparison {
             case: case.name.clone(),
             condition: case.condition.clone(),
-            sentence: sentence(&metrics, &runs, record.is_exact()),
+            sentence: String::new(),
             runs,
             metrics,
         }
     };
+    let mut cases: Vec<CaseComparison> = (0..record.cases.len()).map(case).collect();
+    let comparisons = judge(&mut cases, record.is_exact());
+    for case in &mut cases {
+        case.sentence = sentence(&case.metrics, &case.runs, comparisons);
+    }
     Comparison {
         schema: SCHEMA,
         kind: "bench-comparison",
         experiment: record.experiment.name.clone(),
         base: record.variants.first().map(|v| v.name.clone()),
         ended_early: record.ended_early.clone(),
-        cases: (0..record.cases.len()).map(case).collect(),
+        verdict: verdict(&cases, comparisons, record.is_exact()),
+        tests: Tests {
+            test: "wilcoxon signed-rank, two-sided, on the logarithms of paired ratios",
+            correction: "holm",
+            level: SIGNIFICANT,
+            comparisons,
+            rounds_needed: rounds_needed(comparisons),
+            exclusion_rule: record.settings.exclusion_rule.unwrap_or(rule().version),
+        },
+        cases,
     }
 }
 
-/// One metric of one case, main or not.
+/// Gives every comparison of a figure that can be better or worse its verdict among all of them. Returns their number.
+fn judge(cases: &mut [CaseComparison], exact: bool) -> usize {
+    if exact {
+        return 0;
+    }
+    let metrics = cases.iter_mut().flat_map(|case| &mut case.metrics);
+    let judged = metrics.filter(|metric| metric.better != Better::Neither);
+    let mut family: Vec<(Better, &mut Against)> = judged
+        .flat_map(|metric| {
+            let better = metric.better;
+            let against = metric
+                .variants
+                .iter_mut()
+                .filter_map(|cell| cell.against_first.as_mut());
+            against.map(move |against| (better, against))
+        })
+        .filter(|(_, against)| !against.a_a && against.paired.p.is_some())
+        .collect();
+    let p: Vec<f64> = family.iter().filter_map(|(_, against)| against.paired.p).collect();
+    let comparisons = p.len();
+    for ((better, against), p) in family.iter_mut().zip(holm(&p)) {
+        against.p_holm = Some(p);
+        against.verdict = against.paired.verdict_among(comparisons, p, *better);
+    }
+    comparisons
+}
+
+/// The first variant again under a label: `base#again`.
+fn is_again(first: &str, name: &str) -> bool {
+    let bare = |name: &str| {
+        name.split_once('#')
+            .map_or(name.to_string(), |(bare, _)| bare.to_string())
+    };
+    bare(first) == bare(name)
+}
+
+/// One metric of one case, main or not. Verdicts are those of [`comparison`]: they depend on how many there are.
 #[must_use]
 pub fn compare_metric(record: &Record, case: usize, metric: &Metric) -> MetricComparison {
-    let first = record.values(case, 0, &metric.name);
-    let cell = |(index, variant): (usize, &VariantInfo)| {
-        let mut values = record.values(case, index, &metric.name);
+    let finite = |variant: usize| {
+        let mut values = record.values(case, variant, &metric.name);
         values.retain(|(_, v)| v.is_finite());
+        values
+    };
+    let first = finite(0);
+    let cell = |(index, variant): (usize, &VariantInfo)| {
+        let values = finite(index);
         let plain: Vec<f64> = values.iter().map(|(_, v)| *v).collect();
         let doubtful = runs_of(record, case, index)
             .filter(|run| run.outcome == Outcome::Done && !run.noise.doubtful.is_empty())
             .filter(|run| run.values.contains_key(&metric.name));
         let against = (index > 0).then(|| paired(&first, &values)).filter(|p| p.rounds > 0);
+        let against = against.map(|paired| {
+            let a_a = is_again(&record.variants[0].name, &variant.name);
+            Against {
+                paired,
+                counted: counted(record, case, index, paired.rounds),
+                without_doubtful: without_doubtful(record, case, index, &first, &values),
+                a_a,
+                p_holm: None,
+                verdict: paired.verdict(metric.better).filter(|_| a_a && !record.is_exact()),
+                exact: record.is_exact(),
+            }
+        });
         Cell {
             variant: variant.name.clone(),
             rounds: plain.len(),
             doubtful: doubtful.count(),
             median: median(&plain),
             interval: interval_of_median(&plain),
-            against_first: against.map(|paired| Against {
-                paired,
-                verdict: paired.verdict(metric.better).filter(|_| !record.is_exact()),
-                exact: record.is_exact(),
-            }),
+            against_first: against,
         }
     };
     MetricComparison {
@@ -195,6 +325,46 @@ pub fn compare_metric(record: &Record, case: usize, metric: &Metric) -> MetricCo
         better: metric.better,
         variants: record.variants.iter().enumerate().map(cell).collect(),
     }
+}
+
+/// The rounds of a variant against the first, of which `kept` have both values.
+fn counted(record: &Record, case: usize, variant: usize, kept: usize) -> Rounds {
+    let rounds = |variant| {
+        runs_of(record, case, variant)
+            .map(|run| run.round)
+            .collect::<BTreeSet<_>>()
+    };
+    let measured = rounds(0).intersection(&rounds(variant)).count();
+    Rounds {
+        measured,
+        excluded: measured - kept,
+        kept,
+    }
+}
+
+/// The ratio of the rounds in which neither run is doubtful, if there are any others.
+fn without_doubtful(
+    record: &Record,
+    case: usize,
+    variant: usize,
+    first: &[(usize, f64)],
+    values: &[(usize, f64)],
+) -> Option<WithoutDoubtful> {
+    let doubtful: BTreeSet<usize> = runs_of(record, case, 0)
+        .chain(runs_of(record, case, variant))
+        .filter(|run| !run.noise.doubtful.is_empty())
+        .map(|run| run.round)
+        .collect();
+    let quiet = |values: &[(usize, f64)]| -> Vec<_> {
+        let quiet = values.iter().filter(|(round, _)| !doubtful.contains(round));
+        quiet.copied().collect()
+    };
+    let found = paired(&quiet(first), &quiet(values));
+    (found.rounds > 0).then_some(WithoutDoubtful {
+        rounds: found.rounds,
+        ratio: found.ratio,
+        ratio_interval: found.ratio_interval,
+    })
 }
 
 fn runs_of(record: &Record, case: usize, variant: usize) -> impl Iterator<Item = &Run> {
@@ -224,7 +394,7 @@ fn count(record: &Record, case: usize, variant: usize) -> RunCounts {
 const NAMED_MAX: usize = 3;
 
 /// The finding, in a sentence.
-fn sentence(metrics: &[MetricComparison], runs: &[RunCounts], exact: bool) -> String {
+fn sentence(metrics: &[MetricComparison], runs: &[RunCounts], comparisons: usize) -> String {
     let done: usize = runs.iter().map(|r| r.done).sum();
     let not_done: usize = runs.iter().map(|r| r.failed + r.skipped).sum();
     let Some(base) = runs.first() else {
@@ -248,17 +418,16 @@ fn sentence(metrics: &[MetricComparison], runs: &[RunCounts], exact: bool) -> St
     if clauses.is_empty() {
         return format!("No variant has a round in common with {}.", base.variant);
     }
-    let against = metrics
-        .iter()
-        .flat_map(|m| &m.variants)
-        .filter_map(|c| c.against_first.as_ref());
-    let least = against.map(|a| a.paired.rounds).min().unwrap_or(0);
-    let tail = if least < ROUNDS_TO_TELL && !exact {
-        format!(" ({})", too_few(least))
-    } else {
-        String::new()
-    };
+    let tail = fewest(metrics).map_or(String::new(), |rounds| format!(" ({})", too_few(rounds, comparisons)));
     format!("Against {}: {}{tail}.", base.variant, clauses.join("; "))
+}
+
+/// The fewest rounds of those that are too few.
+pub(super) fn fewest<'a>(metrics: impl IntoIterator<Item = &'a MetricComparison>) -> Option<usize> {
+    let cells = metrics.into_iter().flat_map(|metric| &metric.variants);
+    let against = cells.filter_map(|cell| cell.against_first.as_ref());
+    let short = against.filter(|against| !against.a_a && against.verdict == Some(Verdict::TooFew));
+    short.map(|against| against.paired.rounds).min()
 }
 
 /// `operations/s 1.22x under thp (better), 1.19x under mega (better)`.
@@ -308,7 +477,7 @@ mod tests {
     #[test]
     fn ratios_and_verdicts_are_those_that_were_planted() {
         let record = synthetic::record(&Options {
-            rounds: 8,
+            rounds: 10,
             ..Options::default()
         });
         let seen = comparison(&record);
@@ -340,7 +509,7 @@ mod tests {
         let sentence = &seen.cases[0].sentence;
         assert!(
             sentence.ends_with(
-                "(3 rounds are too few for a verdict; 6 are needed, and intervals of 3 hold the median in 75 % of cases at most)."
+                "(3 rounds are too few for a verdict among 18 comparisons; 10 are needed, and intervals of 3 hold the median in 75 % of cases at most)."
             ),
             "{sentence}"
         );
@@ -406,7 +575,7 @@ mod tests {
     #[test]
     fn the_json_has_schema_kind_and_the_ratio() {
         let record = synthetic::record(&Options {
-            rounds: 8,
+            rounds: 10,
             ..Options::default()
         });
         let json = serde_json::to_value(comparison(&record)).unwrap();
@@ -417,5 +586,96 @@ mod tests {
         let against = &json["cases"][0]["metrics"][0]["variants"][1]["against_first"];
         assert_eq!(against["verdict"], "better");
         assert!(against["ratio"].is_f64() && against["ratio_interval"]["low"].is_f64());
+        let p = |name: &str| against[name].as_f64().unwrap();
+        assert!(p("p") < p("p_holm") && p("p_holm") < SIGNIFICANT, "{against}");
+        assert_eq!(
+            against["counted"],
+            serde_json::json!({"measured": 10, "excluded": 0, "kept": 10})
+        );
+        // Three variants, three figures with a direction, two cases.
+        let tests = &json["tests"];
+        assert_eq!(
+            (tests["comparisons"].as_u64(), tests["correction"].as_str()),
+            (Some(18), Some("holm"))
+        );
+        assert_eq!(
+            (tests["rounds_needed"].as_u64(), tests["exclusion_rule"].as_u64()),
+            (Some(10), Some(1))
+        );
+    }
+
+    #[test]
+    fn what_is_printed_can_be_read_back_as_the_record_that_it_is() {
+        let record = synthetic::record(&Options::default());
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("printed.json");
+        std::fs::write(&path, serde_json::to_string(&Printed::of(&record)).unwrap()).unwrap();
+        let read = super::super::folder::read(&path).unwrap();
+        assert_eq!(
+            (&read.cases, &read.variants, read.runs.len()),
+            (&record.cases, &record.variants, record.runs.len())
+        );
+    }
+
+    #[test]
+    fn a_round_without_both_values_is_excluded_and_a_doubtful_one_is_kept_and_shown_without_as_well() {
+        let record = synthetic::record(&Options {
+            rounds: 8,
+            troubled: true,
+            ..Options::default()
+        });
+        let seen = comparison(&record);
+        let against = |metric: usize, variant: usize| {
+            let cell = &seen.cases[0].metrics[metric].variants[variant];
+            cell.against_first.clone().unwrap()
+        };
+        let (failed, missing) = (against(0, 1), against(1, 2));
+        let rounds = |measured, excluded, kept| Rounds {
+            measured,
+            excluded,
+            kept,
+        };
+        assert_eq!(failed.counted, rounds(8, 1, 7));
+        assert_eq!(failed.without_doubtful.unwrap().rounds, 6);
+        assert_eq!(missing.counted, rounds(8, 1, 7));
+        assert_eq!(against(0, 2).counted, rounds(8, 0, 8));
+    }
+
+    #[test]
+    fn the_first_variant_again_is_no_comparison_of_the_family() {
+        let mut record = synthetic::record(&Options {
+            rounds: 10,
+            ..Options::default()
+        });
+        let family = comparison(&record).tests.comparisons;
+        record.variants[3].name = "base#again".into();
+        let seen = comparison(&record);
+        assert_eq!(seen.tests.comparisons * 3, family * 2);
+        let again = seen.cases[0].metrics[0].variants[3].against_first.clone().unwrap();
+        assert_eq!((again.a_a, again.word(), again.p_holm), (true, "A/A", None));
+        assert!(again.verdict.is_some(), "its own, uncorrected");
+        assert!(is_again("mega:uprom=30%", "mega:uprom=30%#2") && !is_again("mega", "mega:uprom=30%"));
+    }
+
+    #[test]
+    fn a_page_on_which_nothing_differs_has_a_false_verdict_once_in_twenty_at_most() {
+        // Four variants that are all the first one, two cases, three figures with a direction each.
+        let pages = 300;
+        let false_verdicts = (0..pages).filter(|page| {
+            let record = synthetic::record(&Options {
+                rounds: 10,
+                seed: 1000 + page,
+                alike: true,
+                ..Options::default()
+            });
+            let seen = comparison(&record);
+            let metrics = seen.cases.iter().flat_map(|case| &case.metrics);
+            let mut against = metrics
+                .flat_map(|m| &m.variants)
+                .filter_map(|cell| cell.against_first.as_ref());
+            against.any(|against| matches!(against.verdict, Some(Verdict::Better | Verdict::Worse)))
+        });
+        let share = false_verdicts.count() as f64 / pages as f64;
+        assert!(share <= 0.05, "{share}");
     }
 }

@@ -212,11 +212,21 @@ pub fn read(path: &Path) -> Result<Record, FolderError> {
             found: head.schema,
         });
     }
-    let record = serde_json::from_slice(&bytes).map_err(json)?;
+    let record = match serde_json::from_slice(&bytes) {
+        Ok(record) => record,
+        Err(source) => printed(&bytes).ok_or_else(|| json(source))?,
+    };
     match check(&record) {
         Ok(()) => Ok(record),
         Err(source) => Err(FolderError::Check { path, source }),
     }
+}
+
+/// A record as `--json` prints it, with its comparison.
+fn printed(bytes: &[u8]) -> Option<Record> {
+    let mut value: serde_json::Value = serde_json::from_slice(bytes).ok()?;
+    value.as_object_mut()?.remove("comparison")?;
+    serde_json::from_value(value).ok()
 }
 
 /// Writes `bytes` to `path` atomically.

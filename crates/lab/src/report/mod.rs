@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   Record ──► comparison    medians, intervals, ratios to the first variant, verdicts; the JSON of `--json`
+//!     │            ├── verdict     the finding in one sentence
 //!     │            ├── terminal    tables in eighty columns
 //!     │            └── html        one self-contained page, with plot/ (SVG)
 //!     ├──► compare       two records of one experiment side by side
@@ -18,6 +19,7 @@ pub mod html;
 pub mod plot;
 pub mod scale;
 pub mod terminal;
+mod verdict;
 
 #[cfg(test)]
 pub(crate) mod synthetic;

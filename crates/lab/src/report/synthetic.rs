@@ -16,6 +16,8 @@ pub struct Options {
     pub variants: usize,
     /// One run failed, one is doubtful, one variant is skipped, one value is missing.
     pub troubled: bool,
+    /// Every variant does what the first does.
+    pub alike: bool,
     pub seed: u64,
 }
 
@@ -25,6 +27,7 @@ impl Default for Options {
             rounds: 3,
             variants: 4,
             troubled: false,
+            alike: false,
             seed: 7,
         }
     }
@@ -65,7 +68,9 @@ pub fn record(options: &Options) -> Record {
         for case in 0..2 {
             let machine = 1.0 + 0.03 * noise(&mut random);
             for variant in 0..options.variants {
-                runs.push(run(&mut random, runs.len(), case, variant, round, machine));
+                let does = if options.alike { 0 } else { variant };
+                let run = run(&mut random, runs.len(), case, does, round, machine);
+                runs.push(Run { variant, ..run });
             }
         }
     }
@@ -89,6 +94,7 @@ pub fn record(options: &Options) -> Record {
                 "mega bench redis-bloat --rounds {} --seed {}",
                 options.rounds, options.seed
             ),
+            exclusion_rule: None,
         },
         metrics: vec![
             metric("ops_per_s", "operations/s", Unit::PerSecond, Better::Higher, true),

@@ -30,6 +30,8 @@ pub fn text(record: &Record) -> String {
     if let Some(source) = &about.source {
         line(&mut out, "", &format!("Reproduces {source}."));
     }
+    out.push('\n');
+    line(&mut out, "", &seen.verdict);
     for (index, case) in seen.cases.iter().enumerate() {
         out.push('\n');
         let program = &record.cases[index].program;
@@ -55,7 +57,7 @@ pub fn text(record: &Record) -> String {
         );
     }
     out.push('\n');
-    line(&mut out, "", &foot(record));
+    line(&mut out, "", &foot(record, seen.tests.comparisons));
     out
 }
 
@@ -178,7 +180,7 @@ fn rounds_text(rounds: &[usize]) -> String {
     format!("{word} {}", numbers.join(", "))
 }
 
-fn foot(record: &Record) -> String {
+fn foot(record: &Record, comparisons: usize) -> String {
     let settings = &record.settings;
     let rounds = match settings.rounds {
         1 => "1 round".to_string(),
@@ -193,7 +195,8 @@ fn foot(record: &Record) -> String {
         );
     }
     format!(
-        "{} runs in {rounds}, {}, seed {}. Medians with 95 % intervals; ratios to {}, round by round.",
+        "{} runs in {rounds}, {}, seed {}. Medians with 95 % intervals; ratios to {}, round by round. Verdicts: signed-rank test, \
+         {comparisons} comparisons, Holm's correction.",
         record.runs.len(),
         duration_text(settings.seconds),
         settings.seed,
@@ -215,14 +218,16 @@ mod tests {
     #[test]
     fn the_tables_fit_eighty_columns_and_show_unit_ratio_and_verdict() {
         let record = synthetic::record(&Options {
-            rounds: 8,
+            rounds: 10,
             ..Options::default()
         });
         let text = text(&record);
         fits(&text);
+        let words: Vec<&str> = text.split_whitespace().collect();
+        assert!(words.join(" ").contains("linux-thp is best in both cases"), "{text}");
         let row = |name: &str| {
             text.lines()
-                .find(|l| l.starts_with(name))
+                .find(|l| l.starts_with(&format!("{name}  ")))
                 .unwrap_or_default()
                 .to_string()
         };
@@ -284,7 +289,7 @@ mod tests {
         assert!(
             words
                 .join(" ")
-                .contains("3 rounds are too few for a verdict; 6 are needed"),
+                .contains("3 rounds are too few for a verdict among 18 comparisons; 10 are needed"),
             "{text}"
         );
         assert!(

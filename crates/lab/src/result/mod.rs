@@ -95,6 +95,9 @@ pub struct Settings {
     pub program_cpu: Option<usize>,
     /// The command line that repeats it.
     pub command: String,
+    /// The version of the rule by which rounds are excluded ([`crate::stats::exclusion`]). Older records have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exclusion_rule: Option<u32>,
 }
 
 /// The kernel of a simulated machine.
@@ -357,6 +360,17 @@ impl Record {
             published.variant = published.case.take();
         }
         Cow::Owned(record)
+    }
+
+    /// The same without what only a report draws, to be kept in a repository.
+    #[must_use]
+    pub fn small(mut self) -> Self {
+        for run in &mut self.runs {
+            run.series = Series::default();
+            run.distributions.clear();
+            run.pictures.clear();
+        }
+        self
     }
 
     /// One round of simulated runs: figures are exact, and no statistical test applies.

@@ -129,6 +129,13 @@ pub struct SystemOf {
     pub text: &'static str,
 }
 
+/// Ours, as `mega run` has it: the agent's rules at faults, the manager's between them.
+pub const AUTO: SystemOf = SystemOf {
+    paper: "auto",
+    live: "auto",
+    text: "auto",
+};
+
 /// An experiment at one scale.
 #[derive(Debug, Clone)]
 pub struct Setup {
@@ -170,10 +177,15 @@ pub enum Progress<'a> {
 }
 
 impl Experiment {
-    /// Its cases and systems at a scale; 1 is the paper's size.
+    /// Its cases and systems at a scale; 1 is the paper's size. Ours is beside the paper's.
     #[must_use]
     pub fn setup(&self, scale: f64) -> Setup {
-        (self.setup)(scale)
+        let mut setup = (self.setup)(scale);
+        let chooses = setup.cases.iter().any(|case| case.system.is_none());
+        if chooses && setup.systems.len() > 1 {
+            setup.systems.push(AUTO);
+        }
+        setup
     }
 
     /// Runs every case under every system once, on this many threads. The same scale and seed give the same record on any number of threads.

@@ -7,6 +7,9 @@
 //!   derived       figures that papers have and live runs do not
 //!   tables        published beside simulated, in Markdown
 //!   orderings     which published comparisons come out the same
+//!   magnitudes    how far simulated figures are from published ones
+//!   inputs        published figures that the model was given, and that are therefore not counted
+//!   kept          a record that is small enough for a repository
 //!   sweep/        every combination of lists
 //!   accuracy/     the same workloads live and simulated
 //!   parallel      independent runs on several threads
@@ -16,6 +19,9 @@ pub mod accuracy;
 mod derived;
 mod experiment;
 pub mod figures;
+pub mod inputs;
+mod kept;
+pub mod magnitudes;
 pub mod orderings;
 mod papers;
 pub mod parallel;
@@ -23,6 +29,7 @@ pub mod sweep;
 mod tables;
 
 pub use experiment::{Case, Experiment, Miss, Progress, Setup, SystemOf, Words};
+pub use kept::kept;
 pub use orderings::{count, Orderings};
 pub use papers::{all, find};
 pub use tables::side_by_side;

@@ -2,13 +2,14 @@
 //!
 //! Two systems are compared where a paper gives the same metric of the same case for both. Published values that differ by no more than
 //! [`MARGIN`] are a tie. An order is reproduced if the simulated values differ the same way, by more than [`LEAST`]: less decides nothing; a tie if they differ by no more than [`NOISE`]: no paper gives an error, and means of three runs on one machine differ by
-//! that much.
+//! that much. Figures that are inputs of the model are not compared.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
+use super::inputs::is_input;
 use super::papers::find;
 use crate::report::scale::{ratio_text, value_text};
 use crate::result::{Published, Record, Unit};
@@ -148,7 +149,7 @@ fn compared(record: &Record, paper: &str) -> Vec<Compared> {
         let of_case = |p: &&Published| p.case.as_ref().is_none_or(|name| *name == case.name);
         let mut by_metric: BTreeMap<&str, Vec<&Published>> = BTreeMap::new();
         for one in record.published.iter().filter(of_case) {
-            if one.variant.is_some() {
+            if one.variant.is_some() && !is_input(&record.experiment.name, &one.metric, &one.system) {
                 by_metric.entry(one.metric.as_str()).or_default().push(one);
             }
         }
@@ -220,23 +221,30 @@ fn in_words(record: &Record, paper: &str, words: &super::Words) -> Option<Compar
 pub struct Counts {
     /// The paper, in a word.
     pub paper: String,
-    /// Better or worse.
-    pub orders: Reproduced,
+    /// All comparisons, ties included.
+    pub all: Reproduced,
     /// Of those, the ones that hang on nothing that the model cannot know.
-    pub known: Reproduced,
-    /// Alike.
+    pub knowable: Reproduced,
+    /// Of those, the ones that are no ties: better or worse.
+    pub knowable_not_tied: Reproduced,
+    /// Better or worse, knowable or not.
+    pub orders: Reproduced,
+    /// Alike, knowable or not.
     pub ties: Reproduced,
 }
 
 impl Counts {
     fn add(&mut self, one: &Compared) {
-        if one.tie {
-            return self.ties.add(one.reproduced);
-        }
-        self.orders.add(one.reproduced);
-        if !one.unknown {
-            self.known.add(one.reproduced);
-        }
+        let count = |counts: &mut Reproduced, counted: bool| {
+            if counted {
+                counts.add(one.reproduced);
+            }
+        };
+        count(&mut self.all, true);
+        count(&mut self.knowable, !one.unknown);
+        count(&mut self.knowable_not_tied, !one.unknown && !one.tie);
+        count(&mut self.orders, !one.tie);
+        count(&mut self.ties, one.tie);
     }
 }
 
@@ -278,30 +286,36 @@ impl Orderings {
         self.compared.iter().filter(|one| !one.reproduced)
     }
 
+    /// The counts, in Markdown.
+    #[must_use]
+    pub fn counts(&self) -> String {
+        let mut text = String::from(
+            "| paper | better or worse | of these, knowable | alike | all | knowable |\n\
+             | --- | ---: | ---: | ---: | ---: | ---: |\n",
+        );
+        let share = |share: Reproduced| match share.of {
+            0 => String::new(),
+            of => format!("{} of {of} ({:.0} %)", share.reproduced, share.percent()),
+        };
+        let mut all = self.by_paper();
+        all.push(self.of(&["MEGA", "LRBHPS"]));
+        for counts in all.iter().filter(|counts| counts.all.of > 0) {
+            let columns = [
+                counts.orders,
+                counts.knowable_not_tied,
+                counts.ties,
+                counts.all,
+                counts.knowable,
+            ];
+            let _ = writeln!(text, "| {} | {} |", counts.paper, columns.map(share).join(" | "));
+        }
+        text
+    }
+
     /// As people read it, in Markdown: the counts, and each miss with both numbers and why.
     #[must_use]
     pub fn text(&self) -> String {
-        let mut text = String::from(
-            "| paper | better or worse | without what the model cannot know | alike |\n| --- | ---: | ---: | ---: |\n",
-        );
-        let share = |share: Reproduced| format!("{} of {} ({:.0} %)", share.reproduced, share.of, share.percent());
-        let mut all = self.by_paper();
-        all.push(self.of(&["MEGA", "LRBHPS"]));
-        for counts in all.iter().filter(|counts| counts.orders.of + counts.ties.of > 0) {
-            let Counts {
-                paper,
-                orders,
-                known,
-                ties,
-            } = counts;
-            let _ = writeln!(
-                text,
-                "| {paper} | {} | {} | {} |",
-                share(*orders),
-                share(*known),
-                share(*ties)
-            );
-        }
+        let mut text = self.counts();
         if self.misses().next().is_some() {
             text += "\n| experiment | case | figure | systems | published | simulated | why |\n| --- | --- | --- | --- | --- | --- | --- |\n";
         }
@@ -379,14 +393,16 @@ mod tests {
         let share = |reproduced, of| Reproduced { reproduced, of };
         let papers = all.by_paper();
         assert_eq!(
-            (papers[0].orders, papers[0].known, papers[0].ties),
+            (papers[0].orders, papers[0].knowable_not_tied, papers[0].ties),
             (share(1, 3), share(1, 2), share(1, 1))
         );
         assert_eq!((papers[1].paper.as_str(), papers[1].orders), ("LRBHPS", share(1, 1)));
         let both = all.of(&["MEGA", "LRBHPS"]);
-        assert_eq!((both.orders, both.known), (share(2, 4), share(2, 3)));
+        assert_eq!((both.orders, both.knowable_not_tied), (share(2, 4), share(2, 3)));
+        assert_eq!((both.all, both.knowable), (share(3, 5), share(3, 4)));
         let text = all.text();
         assert!(text.contains("| 2 of 4 (50 %) | 2 of 3 (67 %) |"), "{text}");
+        assert!(text.contains("| 3 of 5 (60 %) | 3 of 4 (75 %) |"), "{text}");
         assert!(text.contains("cannot be known: because"), "{text}");
         let json = serde_json::to_string(&all).unwrap();
         assert_eq!(serde_json::from_str::<Orderings>(&json).unwrap(), all);

@@ -5,13 +5,18 @@
 //!   bootstrap      how far a median could be off: its 95 % interval
 //!   signed_rank    could this be chance: Wilcoxon's signed-rank test, exact
 //!   paired         both for the ratios of two variants, and the verdict in a word
+//!   holm           many comparisons on one page
+//!   exclusion      which rounds count: a frozen rule
 //! ```
 
 mod bootstrap;
+pub mod exclusion;
+mod holm;
 mod paired;
 mod signed_rank;
 
 pub use bootstrap::{interval_of_median, Interval};
+pub use holm::{holm, rounds_needed};
 pub use paired::{paired, Paired, Verdict, ROUNDS_TO_TELL, SIGNIFICANT};
 pub use signed_rank::{signed_rank, SignedRank};
 

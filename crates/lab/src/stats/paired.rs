@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::holm::least_p;
 use super::{interval_of_median, median, signed_rank, Interval};
 use crate::result::Better;
 
@@ -19,9 +20,9 @@ pub enum Verdict {
     Better,
     /// Worse, and not by chance.
     Worse,
-    /// Not distinguishable from chance.
+    /// Not distinguishable from chance; that is not a proof of equality.
     NoDifference,
-    /// Fewer than [`ROUNDS_TO_TELL`] rounds.
+    /// Whatever had been measured in so few rounds, it could not have been significant among so many comparisons.
     TooFew,
 }
 
@@ -72,20 +73,26 @@ pub fn paired(base: &[(usize, f64)], variant: &[(usize, f64)]) -> Paired {
 }
 
 impl Paired {
-    /// The verdict; `None` without a round, and when neither direction is better.
+    /// The verdict of a comparison that stands alone; `None` without a round, and when neither direction is better.
     #[must_use]
     pub fn verdict(&self, better: Better) -> Option<Verdict> {
-        let p = self.p?;
+        self.verdict_among(1, self.p?, better)
+    }
+
+    /// The verdict as one of several comparisons, by its adjusted p-value.
+    #[must_use]
+    pub fn verdict_among(&self, comparisons: usize, adjusted_p: f64, better: Better) -> Option<Verdict> {
+        self.p?;
         let good = match better {
             Better::Higher => self.larger,
             Better::Lower => !self.larger,
             Better::Neither => return None,
         };
-        Some(match () {
-            () if self.rounds < ROUNDS_TO_TELL => Verdict::TooFew,
-            () if p >= SIGNIFICANT => Verdict::NoDifference,
-            () if good => Verdict::Better,
-            () => Verdict::Worse,
+        Some(match adjusted_p < SIGNIFICANT {
+            true if good => Verdict::Better,
+            true => Verdict::Worse,
+            false if least_p(self.rounds) * comparisons as f64 >= SIGNIFICANT => Verdict::TooFew,
+            false => Verdict::NoDifference,
         })
     }
 }

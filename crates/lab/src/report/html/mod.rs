@@ -1,12 +1,13 @@
-//! A record as one self-contained page: no network, no script, no font. It is readable on a phone and in dark mode, and has
-//! first the findings, then figures, then every number behind them.
+//! A record as one self-contained page: no network, no script, no font. It is readable on a phone, in print and in dark mode. First
+//! comes the verdict in a sentence, then one picture of it, then a table for each figure; everything else is folded.
 
+mod notes;
 mod tables;
 
 use std::fmt::Write;
 
-use super::comparison::{comparison, CaseComparison};
-use super::plot::{bars, colour, memory, published, quantiles, series};
+use super::comparison::{comparison, CaseComparison, Comparison};
+use super::plot::{bars, colour, glance, memory, published, quantiles, series};
 use super::scale::{civil, duration_text};
 use crate::result::{Better, Outcome, Record};
 use mega_cli::draw::svg::escape;
@@ -20,11 +21,12 @@ pub fn page(record: &Record) -> String {
     let record = &*record.by_what_differs();
     let seen = comparison(record);
     let mut out = String::new();
-    head(&mut out, record, &seen.cases);
+    head(&mut out, record, &seen);
+    at_a_glance(&mut out, record, &seen.cases);
     for (index, case) in seen.cases.iter().enumerate() {
         section(&mut out, record, index, case);
     }
-    details(&mut out, record);
+    details(&mut out, record, &seen);
     whole(&record.experiment.title, &out)
 }
 
@@ -46,7 +48,7 @@ macro_rules! put {
 }
 use put;
 
-fn head(out: &mut String, record: &Record, cases: &[CaseComparison]) {
+fn head(out: &mut String, record: &Record, seen: &Comparison) {
     let about = &record.experiment;
     let [year, month, day, hour, minute, _] = civil(record.settings.began_unix_s);
     put!(
@@ -57,6 +59,8 @@ fn head(out: &mut String, record: &Record, cases: &[CaseComparison]) {
     );
     put!(out, "<h1>{}</h1>", escape(&about.title));
     put!(out, "<p class=\"lead\">{}</p>", escape(&about.question));
+    put!(out, "<p class=\"verdict\">{}</p>", escape(&with_signs(&seen.verdict)));
+    notes::notes(out, record, seen);
     if let Some(source) = &about.source {
         let scale = about
             .scale
@@ -69,23 +73,39 @@ fn head(out: &mut String, record: &Record, cases: &[CaseComparison]) {
             escape(&scale)
         );
     }
-    if let Some(why) = &record.ended_early {
-        put!(
-            out,
-            "<p class=\"note\">Ended early: {}. The figures are from the runs until then.</p>",
-            escape(why)
-        );
+    put!(out, "</header>");
+}
+
+/// `1.30x` as `1.30×`.
+fn with_signs(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut before = ' ';
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        let is_sign = c == 'x' && before.is_ascii_digit() && chars.peek().is_none_or(|next| !next.is_alphanumeric());
+        out.push(if is_sign { '×' } else { c });
+        before = c;
     }
-    put!(out, "<div class=\"seen\">");
-    for case in cases {
-        let name = if cases.len() > 1 {
-            format!("<strong>{}</strong>: ", escape(&case.case))
-        } else {
-            String::new()
-        };
-        put!(out, "<p>{name}{}</p>", escape(&case.sentence));
+    out
+}
+
+/// One picture that answers the question: the ratios of every figure that can be better or worse.
+fn at_a_glance(out: &mut String, record: &Record, cases: &[CaseComparison]) {
+    let metrics = cases.first().map_or(&[][..], |case| &case.metrics);
+    let judged = metrics
+        .iter()
+        .enumerate()
+        .filter(|(_, metric)| metric.better != Better::Neither);
+    let mut figures = String::new();
+    for (index, metric) in judged {
+        figure(&mut figures, &metric.label, "", glance::glance(cases, index));
     }
-    put!(out, "</div>\n<ul class=\"key\">");
+    put!(out, "<section id=\"glance\">\n<h2>At a glance</h2>");
+    if !figures.is_empty() {
+        put!(out, "<p class=\"soft\">{}</p>", glance::legend(record.is_exact()));
+        put!(out, "<div class=\"figures\">\n{figures}</div>");
+    }
+    put!(out, "<ul class=\"key\">");
     for (index, variant) in record.variants.iter().enumerate() {
         let about = match variant.about.as_str() {
             "" => String::new(),
@@ -98,7 +118,7 @@ fn head(out: &mut String, record: &Record, cases: &[CaseComparison]) {
             escape(&variant.name)
         );
     }
-    put!(out, "</ul>\n</header>");
+    put!(out, "</ul>\n</section>");
 }
 
 fn section(out: &mut String, record: &Record, index: usize, case: &CaseComparison) {
@@ -111,7 +131,39 @@ fn section(out: &mut String, record: &Record, index: usize, case: &CaseCompariso
         escape(&case.condition)
     );
     tables::medians(out, &case.metrics);
-    tables::not_counted(out, record, index);
+    notes::not_counted(out, record, index);
+    folded(out, "Beside the paper", &beside_the_paper(record, index, case));
+    folded(out, "Figures", &figures(record, index, case));
+    pictures(out, record, index);
+    tables::others(out, record, index);
+    put!(out, "</section>");
+}
+
+/// Figures that are folded until somebody wants them.
+fn folded(out: &mut String, summary: &str, figures: &str) {
+    if !figures.is_empty() {
+        put!(
+            out,
+            "<details><summary>{summary}</summary>\n<div class=\"figures\">\n{figures}</div></details>"
+        );
+    }
+}
+
+fn beside_the_paper(record: &Record, index: usize, case: &CaseComparison) -> String {
+    let mut figures = String::new();
+    for metric in &case.metrics {
+        let places = published::published_of(record, index, &metric.metric);
+        let place = places.first().map_or("", |p| p.place.as_str());
+        let differs = record.experiment.differs.as_deref().unwrap_or("");
+        let note = format!("{place}. {differs} Ratios are to the first row.");
+        let label = format!("{}: the paper and here", metric.label);
+        figure(&mut figures, &label, &note, published::published(record, index, metric));
+    }
+    figures
+}
+
+/// Medians, figures over time, distributions.
+fn figures(record: &Record, index: usize, case: &CaseComparison) -> String {
     let mut figures = String::new();
     for metric in &case.metrics {
         let good = match metric.better {
@@ -126,14 +178,6 @@ fn section(out: &mut String, record: &Record, index: usize, case: &CaseCompariso
         let note = [good, interval].into_iter().filter(|part| !part.is_empty());
         let note = note.collect::<Vec<_>>().join("; ");
         figure(&mut figures, &metric.label, &note, bars::bars(metric));
-    }
-    for metric in &case.metrics {
-        let places = published::published_of(record, index, &metric.metric);
-        let place = places.first().map_or("", |p| p.place.as_str());
-        let differs = record.experiment.differs.as_deref().unwrap_or("");
-        let note = format!("{place}. {differs} Ratios are to the first row.");
-        let label = format!("{}: the paper and here", metric.label);
-        figure(&mut figures, &label, &note, published::published(record, index, metric));
     }
     for column in series::columns(record, index) {
         let names: Vec<&str> = series::phase_names(record, index).into_iter().collect();
@@ -155,12 +199,7 @@ fn section(out: &mut String, record: &Record, index: usize, case: &CaseCompariso
         let note = "p90, p99, p99.9; each line ends at the maximum";
         figure(&mut figures, &label, note, quantiles::quantiles(record, index, name));
     }
-    if !figures.is_empty() {
-        put!(out, "<div class=\"figures\">\n{figures}</div>");
-    }
-    pictures(out, record, index);
-    tables::others(out, record, index);
-    put!(out, "</section>");
+    figures
 }
 
 /// Snapshots of physical memory, a row of figures for each variant.
@@ -176,12 +215,12 @@ fn pictures(out: &mut String, record: &Record, case: usize) {
     if figures.is_empty() {
         return;
     }
-    put!(out, "<h3>Physical memory</h3>\n<p class=\"soft\">Base pages in use per block of 2 MB, along physical addresses; one run per variant.</p>");
+    put!(out, "<details><summary>Physical memory</summary>\n<p class=\"soft\">Base pages in use per block of 2 MB, along physical addresses; one run per variant.</p>");
     put!(out, "<ul class=\"key\">");
     for (name, _) in memory::PAGE_CLASSES {
         put!(out, "<li><span class=\"swatch memory-{name}\"></span>{name}</li>");
     }
-    put!(out, "</ul>\n<div class=\"figures\">\n{figures}</div>");
+    put!(out, "</ul>\n<div class=\"figures\">\n{figures}</div></details>");
 }
 
 fn figure(out: &mut String, label: &str, note: &str, svg: Option<String>) {
@@ -196,7 +235,7 @@ fn figure(out: &mut String, label: &str, note: &str, svg: Option<String>) {
     }
 }
 
-fn details(out: &mut String, record: &Record) {
+fn details(out: &mut String, record: &Record, seen: &Comparison) {
     put!(out, "<details class=\"card\"><summary>Reproduce</summary>");
     put!(out, "<pre>{}</pre>", escape(&record.settings.command));
     put!(out, "</details>");
@@ -215,28 +254,18 @@ fn details(out: &mut String, record: &Record) {
     put!(out, "</dl>\n</details>");
     put!(
         out,
-        "<footer><p>{} of {} runs completed{}</p></footer>",
+        "<details class=\"card\"><summary>How the figures were judged</summary>"
+    );
+    for paragraph in notes::method(record, seen) {
+        put!(out, "<p>{}</p>", escape(&paragraph));
+    }
+    put!(out, "</details>");
+    put!(
+        out,
+        "<footer><p>{} of {} runs completed.</p></footer>",
         record.runs.iter().filter(|r| r.outcome == Outcome::Done).count(),
         record.runs.len(),
-        how_to_read(record),
     );
-}
-
-/// The method, after the number of runs.
-fn how_to_read(record: &Record) -> String {
-    let simulated = "The machine is simulated: times are simulated, and the same seed gives the same figures.";
-    if record.is_exact() {
-        return format!(". {simulated} Ratios are to the first variant.");
-    }
-    let statistics = "An interval is the median's at 95 % by bootstrap. Ratios are taken round by round to the first variant. \
-                      Better and worse: Wilcoxon's signed-rank test on the logarithms of these ratios, two-sided, p &lt; 0.05; a \
-                      difference that small comes of chance once in twenty comparisons, and a page has many.";
-    match (record.settings.rounds, record.machine.is_simulated()) {
-        (rounds, true) => format!(", in {rounds} rounds with a seed each. {simulated} {statistics}"),
-        (rounds, false) => {
-            format!(", in {rounds} alternating rounds, each starting with the next variant. {statistics}")
-        }
-    }
 }
 
 /// Machine and settings, by name.
@@ -300,19 +329,29 @@ mod tests {
 
     #[test]
     fn the_page_says_what_was_seen_before_it_shows_it() {
-        let page = page(&synthetic::record(&options(4, 8, false)));
+        let page = page(&synthetic::record(&options(4, 10, false)));
         let at = |text: &str| page.find(text).unwrap_or_else(|| panic!("{text} is not there"));
         assert!(at("<h1>What huge pages cost") < at("Does managed promotion"));
-        assert!(at("Does managed promotion") < at("Against base: operations/s 1.3"));
-        assert!(at("Against base") < at("<table"));
-        assert!(at("<table") < at("<svg"));
+        assert!(at("Does managed promotion") < at("<p class=\"verdict\">linux-thp is best in both cases: 1."));
+        assert!(at("<p class=\"verdict\">") < at("At a glance"));
+        assert!(at("At a glance") < at("<svg"));
+        assert!(at("<svg") < at("<table"));
+        assert!(at("<table") < at("<details"), "everything else is folded");
         assert!(at("the paper and here") < at("over time"));
         assert!(at("over time") < at("latency: fault"));
         assert!(at("latency: fault") < at("<summary>Reproduce</summary>"));
-        assert!(at("mega bench redis-bloat --rounds 8") < at("Every run"));
+        assert!(at("mega bench redis-bloat --rounds 10") < at("Every run"));
         assert!(
             page.contains("this is a virtual machine with two."),
             "what differs from the paper"
+        );
+    }
+
+    #[test]
+    fn ratios_have_their_sign_and_names_keep_their_letters() {
+        assert_eq!(
+            with_signs("x86 is best: 1.30x to 2x; linux 4x4"),
+            "x86 is best: 1.30× to 2×; linux 4x4"
         );
     }
 

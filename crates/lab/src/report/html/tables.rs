@@ -1,9 +1,9 @@
-//! The tables of the page, each in its own scrolling box.
+//! The tables of the page: one for each figure, narrow enough for a phone; the long ones scroll in a box of their own.
 
 use super::put;
 use crate::report::comparison::{compare_metric, Against, Cell, MetricComparison};
 use crate::report::plot::{colour, ratio, shown};
-use crate::report::scale::duration_text;
+use crate::report::scale::{digits, duration_text, Scale};
 use crate::result::{Better, Metric, Outcome, Record, Run, Unit};
 use mega_cli::draw::svg::escape;
 use std::fmt::Write;
@@ -19,84 +19,85 @@ pub fn label_of(record: &Record, name: &str) -> String {
     plain.unwrap_or(name).replace('_', " ")
 }
 
-/// Variants down, metrics across; in each cell median, interval, ratio and verdict.
+/// A table for each metric, side by side where there is room: variants down; value, ratio and one mark across, the unit in the head.
 pub fn medians(out: &mut String, metrics: &[MetricComparison]) {
-    let Some(first) = metrics.first() else {
-        return;
-    };
-    put!(out, "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Medians\"><table>\n<thead><tr><th scope=\"col\">variant</th>");
+    put!(out, "<div class=\"tables\">");
     for metric in metrics {
-        let good = match metric.better {
-            Better::Higher => "<small>higher is better</small>",
-            Better::Lower => "<small>lower is better</small>",
-            Better::Neither => "<small>&nbsp;</small>",
-        };
-        put!(out, "<th scope=\"col\">{}{good}</th>", escape(&metric.label));
-    }
-    put!(out, "</tr></thead>\n<tbody>");
-    for (index, variant) in first.variants.iter().enumerate() {
-        let name = escape(&variant.variant);
-        let swatch = format!("<span class=\"swatch {}\"></span>", colour(index));
-        put!(out, "<tr><th scope=\"row\" title=\"{name}\">{swatch}{name}</th>");
-        for metric in metrics {
-            put!(out, "<td>{}</td>", median_cell(metric.unit, &metric.variants[index]));
-        }
-        put!(out, "</tr>");
-    }
-    put!(out, "</tbody></table></div>");
-}
-
-fn median_cell(unit: Unit, cell: &Cell) -> String {
-    let Some(median) = cell.median else {
-        return "<span class=\"soft\">not measured</span>".to_string();
-    };
-    let mark = if cell.doubtful > 0 { "*" } else { "" };
-    let mut text = format!("{}{mark}", escape(&shown(unit, median)));
-    if let Some(i) = cell.interval {
-        let _ = write!(
-            text,
-            "<small>{} – {}</small>",
-            escape(&shown(unit, i.low)),
-            escape(&shown(unit, i.high))
-        );
-    }
-    if let Some(against) = &cell.against_first {
-        let _ = write!(text, "<div>{}</div>", against_text(against));
-    }
-    text
-}
-
-fn against_text(against: &Against) -> String {
-    let word = against.word();
-    let class = match word {
-        "better" | "worse" => word,
-        _ => "plain",
-    };
-    // That the rounds are too few is said once, in the sentence above the table.
-    let tag = match word {
-        "" | "too few rounds" => String::new(),
-        word => format!("<span class=\"tag {class}\">{word}</span>"),
-    };
-    let Some(times) = against.paired.ratio else {
-        return tag;
-    };
-    let interval = against.paired.ratio_interval.map_or(String::new(), |i| {
-        format!("<small>{} – {}</small>", ratio(i.low), ratio(i.high))
-    });
-    format!("<strong>{}</strong> {tag}{interval}", ratio(times))
-}
-
-/// Failed, skipped and doubtful runs of a case, a line each.
-pub fn not_counted(out: &mut String, record: &Record, case: usize) {
-    let troubles = crate::report::terminal::troubles(record, case);
-    if troubles.is_empty() {
-        return;
-    }
-    put!(out, "<div class=\"note\">");
-    for (head, text) in troubles {
-        put!(out, "<p><strong>{}</strong>{}</p>", escape(&head), escape(&text));
+        table(out, metric);
     }
     put!(out, "</div>");
+}
+
+fn table(out: &mut String, metric: &MetricComparison) {
+    let good = match metric.better {
+        Better::Higher => ", higher is better",
+        Better::Lower => ", lower is better",
+        Better::Neither => "",
+    };
+    let medians = metric.variants.iter().filter_map(|cell| cell.median);
+    let scale = Scale::of(metric.unit, medians.fold(0.0, |a: f64, b| a.max(b.abs())));
+    let unit = match (metric.unit, scale.name()) {
+        (Unit::Ratio, _) => "×".to_string(),
+        (_, "us") => "µs".to_string(),
+        (_, name) => name.to_string(),
+    };
+    let label = escape(&metric.label);
+    put!(
+        out,
+        "<table class=\"figure\">\n<caption>{label}<small>{good}</small></caption>"
+    );
+    put!(
+        out,
+        "<thead><tr><th scope=\"col\">variant</th><th scope=\"col\">{}</th><th scope=\"col\">ratio</th>\
+         <th scope=\"col\" class=\"words\"><span class=\"unseen\">verdict</span></th></tr></thead>\n<tbody>",
+        if unit.is_empty() { "median" } else { &unit }
+    );
+    for (index, cell) in metric.variants.iter().enumerate() {
+        let name = escape(&cell.variant);
+        let swatch = format!("<span class=\"swatch {}\"></span>", colour(index));
+        put!(
+            out,
+            "<tr><th scope=\"row\">{swatch}{name}</th>{}</tr>",
+            cells(cell, &scale)
+        );
+    }
+    put!(out, "</tbody></table>");
+}
+
+/// Value, ratio and mark of a variant.
+fn cells(cell: &Cell, scale: &Scale) -> String {
+    let Some(median) = cell.median else {
+        return "<td colspan=\"3\" class=\"soft\">not measured</td>".to_string();
+    };
+    let number = |value: f64| escape(&scale.number(value).replace(" us", " µs"));
+    let between = |low: String, high: String| format!("<small>{low}–{high}</small>");
+    let star = if cell.doubtful > 0 { "*" } else { "" };
+    let interval = cell
+        .interval
+        .map_or(String::new(), |i| between(number(i.low), number(i.high)));
+    let value = format!("<td>{}{star}{interval}</td>", number(median));
+    let Some(against) = &cell.against_first else {
+        return format!("{value}<td></td><td></td>");
+    };
+    let times = against.paired.ratio.map_or("–".to_string(), ratio);
+    let i = against.paired.ratio_interval;
+    let interval = i.map_or(String::new(), |i| between(digits(i.low), digits(i.high)));
+    format!(
+        "{value}<td><strong>{times}</strong>{interval}</td><td class=\"words\">{}</td>",
+        mark(against)
+    )
+}
+
+/// One mark, in words and a sign: it needs no colour. That rounds are too few is said once, below the verdict.
+fn mark(against: &Against) -> String {
+    let (class, sign) = match against.word() {
+        "better" => ("better", "▲ better"),
+        "worse" => ("worse", "▼ worse"),
+        "not significant" => ("plain", "not sig."),
+        "A/A" => ("plain", "A/A"),
+        _ => return String::new(),
+    };
+    format!("<span class=\"tag {class}\">{sign}</span>")
 }
 
 /// The secondary metrics.
@@ -130,7 +131,7 @@ pub fn runs(out: &mut String, record: &Record, case: usize) {
     }
     put!(
         out,
-        "<div class=\"scroll\"><table>\n<thead><tr><th>variant</th><th>round</th><th>time</th>"
+        "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Runs\"><table>\n<thead><tr><th>variant</th><th>round</th><th>time</th>"
     );
     for metric in &metrics {
         put!(out, "<th>{}</th>", escape(&metric.label));

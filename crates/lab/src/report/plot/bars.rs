@@ -88,9 +88,13 @@ pub fn described(unit: Unit, cell: &Cell) -> String {
         if let Some(i) = against.paired.ratio_interval {
             text.push_str(&format!(", 95 % {} to {}", ratio(i.low), ratio(i.high)));
         }
-        text.push_str(&format!("; {}", against.word()));
-        if let Some(p) = against.paired.p {
-            text.push_str(&format!(", p = {p:.3}"));
+        match against.word() {
+            // Said once, below the page's verdict.
+            "" | "too few rounds" => {}
+            word => text.push_str(&format!("; {word}")),
+        }
+        if let Some(p) = against.p_holm {
+            text.push_str(&format!(", p = {p:.3} after Holm's correction"));
         }
     }
     text
@@ -99,21 +103,21 @@ pub fn described(unit: Unit, cell: &Cell) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::comparison::compare_metric;
+    use crate::report::comparison::{compare_metric, comparison};
     use crate::report::synthetic::{self, Options};
 
     #[test]
     fn each_variant_has_a_bar_its_interval_and_its_value() {
         let record = synthetic::record(&Options {
-            rounds: 8,
+            rounds: 12,
             variants: 9,
             ..Options::default()
         });
-        let svg = bars(&compare_metric(&record, 0, &record.metrics[0])).unwrap();
+        let svg = bars(&comparison(&record).cases[0].metrics[0]).unwrap();
         assert_eq!(svg.matches(r#"class="bar""#).count(), 9);
         assert_eq!(svg.matches(r#"class="whisker""#).count(), 27);
         assert!(svg.contains("M/s · 1.3"), "{svg}");
-        assert!(svg.contains("8 rounds") && svg.contains("better, p = 0.008"), "{svg}");
+        assert!(svg.contains("12 rounds") && svg.contains("better, p = 0.02"), "{svg}");
         assert!(
             !svg.contains("<script>") && svg.contains("&lt;script&gt;"),
             "names are escaped"

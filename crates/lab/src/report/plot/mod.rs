@@ -1,6 +1,7 @@
 //! Figures as inline SVG: small, without a library, and in the colours of the page around them.
 //!
 //! ```text
+//!   glance      ratios to the first variant with their intervals: the answer at a glance
 //!   bars        medians with their intervals        published   the paper's figure beside ours
 //!   series      figures over time                   quantiles   latency distributions, to the last nine
 //!   memory      a snapshot of physical memory
@@ -12,6 +13,7 @@
 
 pub mod axis;
 pub mod bars;
+pub mod glance;
 pub mod lines;
 pub mod memory;
 pub mod published;

@@ -93,6 +93,10 @@ pub struct BenchArgs {
     #[arg(long, value_name = "V,V", value_delimiter = ',')]
     pub variants: Vec<String>,
 
+    /// Run the first variant once more in each round (A/A): what the measurement does by itself
+    #[arg(long)]
+    pub aa: bool,
+
     /// State of the machine: unfragmented, fragmented=90%, limit=4G, neighbour, busy
     #[arg(long, value_name = "C")]
     pub condition: Option<String>,

@@ -73,9 +73,14 @@ pub struct SimPaperArgs {
     #[arg(short, long, value_name = "FOLDER", default_value = "mega-results")]
     pub output: PathBuf,
 
-    /// Run nothing: count what the newest results in this folder say
+    /// Run nothing: count what the newest results in this folder say, or NAME.json there
     #[arg(long, value_name = "FOLDER", conflicts_with_all = ["scale", "seed", "output", "threads"])]
     pub kept: Option<PathBuf>,
+
+    /// Also keep a small record of each here, as NAME.json: what --kept needs, fit for a
+    /// repository
+    #[arg(long, value_name = "FOLDER", conflicts_with = "kept")]
+    pub keep: Option<PathBuf>,
 
     /// Runs at once (default: as many as there are processors)
     #[arg(long = "threads", value_name = "N", value_parser = parse_threads)]

@@ -15,6 +15,7 @@ use mega_lab::program::command::{CommandLine, Source};
 use mega_lab::report::folder::Folder;
 use mega_lab::result::{About, Record, Settings, SCHEMA};
 use mega_lab::run::{CasePlan, Options, Plan, Progress};
+use mega_lab::stats::exclusion::rule;
 use mega_lab::variant::Variant;
 use mega_linux::knobs::STATE_FOLDER;
 use mega_linux::proc::{meminfo, ProcRoot};
@@ -196,6 +197,13 @@ fn adjust(plan: &mut Plan, args: &BenchArgs) -> Result<()> {
         let parsed: Result<Vec<Variant>, _> = args.variants.iter().map(|name| name.parse()).collect();
         plan.variants = parsed.map_err(Failure::usage)?;
     }
+    if let (true, Some(first)) = (args.aa, plan.variants.first()) {
+        let again = Variant {
+            label: Some("again".to_string()),
+            ..first.clone()
+        };
+        plan.variants.push(again);
+    }
     if let Some(condition) = &args.condition {
         let condition: Condition = condition.parse().map_err(Failure::usage)?;
         plan.cases.iter_mut().for_each(|case| case.condition = condition);
@@ -241,6 +249,7 @@ pub fn run(asked: &Asked, args: &BenchOptions, rounds: usize) -> Result<Ran> {
             seed: args.seed,
             program_cpu,
             command: command_line(),
+            exclusion_rule: Some(rule().version),
         },
         metrics: asked.plan.metrics(),
         cases: asked.plan.case_infos(),
@@ -382,6 +391,17 @@ mod tests {
     use super::*;
     use crate::args::{Cli, Command};
     use clap::Parser;
+
+    #[test]
+    fn the_first_variant_is_run_again_where_that_is_asked_for() {
+        let words = ["mega", "bench", "run", "--variants=base,mega", "--aa", "--", "true"];
+        let Command::Bench(args) = Cli::try_parse_from(words).unwrap().command else {
+            panic!("not bench");
+        };
+        let variants = command(&args).unwrap().plan.variants;
+        let names: Vec<String> = variants.iter().map(ToString::to_string).collect();
+        assert_eq!(names, ["base", "mega", "base#again"]);
+    }
 
     #[test]
     fn what_is_shown_first_of_a_command_is_what_it_measures() {

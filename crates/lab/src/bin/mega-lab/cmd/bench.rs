@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use mega_lab::experiment::{self, family, Experiment};
+use mega_lab::report::comparison::Printed;
 use mega_lab::report::{compare, folder};
 use mega_linux::proc::{meminfo, ProcRoot};
 use serde_json::json;
@@ -223,7 +224,7 @@ pub fn one(asked: &Asked, args: &BenchOptions, rounds: usize) -> Result<PathBuf>
     let ran = bench::run(asked, args, rounds)?;
     let mut out = std::io::stdout().lock();
     if args.json {
-        writeln!(out, "{}", serde_json::to_string(&ran.record)?)?;
+        writeln!(out, "{}", serde_json::to_string(&Printed::of(&ran.record))?)?;
     } else {
         write!(out, "{}", mega_lab::report::terminal::text(&ran.record))?;
         writeln!(out, "report: {}", ran.report.display())?;

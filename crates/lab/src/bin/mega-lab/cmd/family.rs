@@ -192,7 +192,7 @@ fn one(member: &Experiment, around: Around, rounds: usize, args: &BenchArgs, pat
         "no run completed; the reasons are in {}",
         ran.report.display()
     );
-    let text = serde_json::to_string(&small(ran.record))?;
+    let text = serde_json::to_string(&ran.record.small())?;
     std::fs::write(path, text + "\n").with_context(|| format!("cannot write {}", path.display()))?;
     say(&options, &format!("record: {}", path.display()));
     Ok(())
@@ -205,16 +205,6 @@ fn limit(base: &Record) -> Option<Bytes> {
     let peaks = of("peak_rss_bytes").chain(of("rss_bytes"));
     let peak = peaks.copied().reduce(f64::max)?;
     Some(Bytes(((peak * LIMIT) as u64).next_multiple_of(1 << 20)))
-}
-
-/// A record that fits a repository: the figures of each run, without what the report draws.
-fn small(mut record: Record) -> Record {
-    for run in &mut record.runs {
-        run.series = Default::default();
-        run.distributions.clear();
-        run.pictures.clear();
-    }
-    record
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use mega_lab::report::folder::{self, Folder};
 use mega_lab::result::Record;
+use mega_lab::simulated::magnitudes::{magnitudes, table};
 use mega_lab::simulated::{self, Experiment, Progress};
 
 use super::lines::Lines;
@@ -35,10 +36,16 @@ pub fn run(args: &SimPaperArgs) -> Result<()> {
     }
     let mut out = std::io::stdout().lock();
     if args.json {
-        let all = serde_json::json!({"schema": 1, "kind": "simulated", "records": records, "orderings": orderings});
+        let mut counts = orderings.by_paper();
+        counts.push(orderings.of(&["MEGA", "LRBHPS"]));
+        let magnitudes = magnitudes(&records);
+        let all = serde_json::json!({
+            "schema": 1, "kind": "simulated", "records": records, "orderings": orderings, "counts": counts,
+            "magnitudes": magnitudes,
+        });
         writeln!(out, "{all}")?;
     } else {
-        writeln!(out, "{}", orderings.text())?;
+        writeln!(out, "{}\n{}", orderings.text(), table(&magnitudes(&records)))?;
     }
     out.flush()?;
     Ok(())
@@ -62,9 +69,17 @@ fn wanted(names: &[String]) -> Result<Vec<&'static Experiment>> {
 
 /// The newest result of an experiment below this folder. The table is shown as it would have been.
 fn kept(experiment: &Experiment, parent: &Path, json: bool) -> Result<Record> {
+    let small = parent.join(small_name(experiment));
+    if small.is_file() {
+        return shown(folder::read(&small)?, json);
+    }
     let newest = folder::newest(parent, &folder_name(experiment)).with_context(|| parent.display().to_string())?;
     let newest = newest.with_context(|| format!("{}: no result of {}", parent.display(), experiment.name))?;
-    let record = folder::read(&newest)?;
+    shown(folder::read(&newest)?, json)
+}
+
+/// The record, after its table.
+fn shown(record: Record, json: bool) -> Result<Record> {
     if !json {
         writeln!(std::io::stdout().lock(), "{}", simulated::side_by_side(&record)).context("cannot write the table")?;
     }
@@ -73,6 +88,24 @@ fn kept(experiment: &Experiment, parent: &Path, json: bool) -> Result<Record> {
 
 fn folder_name(experiment: &Experiment) -> String {
     format!("sim-{}", experiment.name)
+}
+
+/// A small record's file.
+fn small_name(experiment: &Experiment) -> String {
+    format!("{}.json", experiment.name)
+}
+
+/// Keeps a small record, with the command that makes it again.
+fn keep(experiment: &Experiment, record: &Record, folder: &Path, args: &SimPaperArgs) -> Result<()> {
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    let mut small = simulated::kept(record);
+    small.settings.command = format!(
+        "mega sim {} --scale {} --seed {}",
+        experiment.name, args.scale, args.seed
+    );
+    let text = serde_json::to_string(&small)? + "\n";
+    folder::write_whole(&folder.join(small_name(experiment)), text.as_bytes())?;
+    Ok(())
 }
 
 /// Runs one, shows its table beside the paper's, and keeps its record and report.
@@ -105,6 +138,9 @@ fn one(experiment: &Experiment, args: &SimPaperArgs) -> Result<Record> {
     let report = folder.save_report(&record)?;
     let table = simulated::side_by_side(&record);
     folder.save_table(&table)?;
+    if let Some(folder) = &args.keep {
+        keep(experiment, &record, folder, args)?;
+    }
     if let Ok(lines) = lines.lock() {
         lines.clear();
         lines.say(&format!(

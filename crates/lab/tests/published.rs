@@ -1,0 +1,152 @@
+//! What the documents publish is what the records in `results` say. `make results` writes the tables anew (MEGA_RESULTS=write).
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use mega_lab::documents::fill;
+use mega_lab::experiment::family;
+use mega_lab::report::folder;
+use mega_lab::result::Record;
+use mega_lab::simulated::magnitudes::{magnitudes, table};
+use mega_lab::simulated::{self, count};
+
+/// Pages with tables in them.
+const PAGES: [&str; 1] = ["docs/simulator-experiments.md"];
+/// Pages that are made as a whole from the records of a family.
+const WHOLE: [(&str, &str); 2] = [("auto", "docs/auto.md"), ("programs", "docs/programs.md")];
+/// A record in a repository is small.
+const LARGEST: u64 = 256 << 10;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn text(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// The files of a folder below `results`, by name.
+fn files(folder: &str) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(root().join("results").join(folder)) else {
+        return Vec::new();
+    };
+    let paths = entries.map(|entry| entry.expect("the entry can be read").path());
+    let mut paths: Vec<PathBuf> = paths
+        .filter(|path| path.extension().is_some_and(|e| e == "json"))
+        .collect();
+    paths.sort();
+    paths
+}
+
+fn records(folder: &str) -> Vec<Record> {
+    let read = |path: &PathBuf| folder::read(path).unwrap_or_else(|error| panic!("{error}"));
+    files(folder).iter().map(read).collect()
+}
+
+/// The simulated records in the order of the experiments.
+fn simulated_records() -> Vec<Record> {
+    let of = |experiment: &simulated::Experiment| {
+        let path = root()
+            .join("results/simulated")
+            .join(format!("{}.json", experiment.name));
+        folder::read(&path).unwrap_or_else(|error| panic!("{error}"))
+    };
+    simulated::all().map(of).collect()
+}
+
+/// Compares, or with MEGA_RESULTS=write replaces.
+fn is_or_becomes(path: &str, wanted: &str) {
+    if std::env::var_os("MEGA_RESULTS").is_some_and(|value| value == "write") {
+        fs::write(root().join(path), wanted).unwrap_or_else(|error| panic!("{path}: {error}"));
+        return;
+    }
+    let found = fs::read_to_string(root().join(path)).unwrap_or_default();
+    for (number, (found, wanted)) in found.lines().zip(wanted.lines()).enumerate() {
+        assert_eq!(
+            found,
+            wanted,
+            "{path}:{}: not what the records say; `make results`",
+            number + 1
+        );
+    }
+    assert_eq!(found.lines().count(), wanted.lines().count(), "{path}: `make results`");
+}
+
+#[test]
+fn the_tables_of_the_documents_are_made_from_the_records() {
+    let records = simulated_records();
+    let orderings = count(&records);
+    let made = |name: &str| match name {
+        "directions" => Some(orderings.counts()),
+        "magnitudes" => Some(table(&magnitudes(&records))),
+        _ => None,
+    };
+    for path in PAGES {
+        let filled = fill(&text(path), made).unwrap_or_else(|error| panic!("{path}: {error}"));
+        is_or_becomes(path, &filled);
+    }
+}
+
+#[test]
+fn the_counts_that_sentences_name_are_those_of_the_records() {
+    let both = count(&simulated_records()).of(&["MEGA", "LRBHPS"]);
+    let (all, known) = (both.orders, both.knowable_not_tied);
+    let (reproduced, of) = (all.reproduced, all.of);
+    let percent = format!("{:.0} %", all.percent());
+    for (path, wanted) in [
+        (
+            "README.md",
+            format!("{reproduced} of {of} ({percent}) come out as published"),
+        ),
+        ("README.md", format!("{} of {}", known.reproduced, known.of)),
+        (
+            "docs/figures.md",
+            format!("| {reproduced} of {of}, [{} of {} without", known.reproduced, known.of),
+        ),
+        (
+            "docs/simulator-experiments.md",
+            format!("Of the {of} better-or-worse comparisons"),
+        ),
+        (
+            "docs/simulator-experiments.md",
+            format!("**{reproduced} ({percent}) come out"),
+        ),
+    ] {
+        let page = text(path).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(page.contains(&wanted), "{path} does not say: {wanted}");
+    }
+}
+
+#[test]
+fn pages_of_a_family_are_made_from_its_records() {
+    for (name, path) in WHOLE {
+        let records = records(name);
+        if records.is_empty() {
+            assert!(!root().join(path).exists(), "{path} has no records in results/{name}");
+            continue;
+        }
+        let family = family::find(name).expect("a family");
+        is_or_becomes(path, &(family.document)(&records));
+    }
+}
+
+#[test]
+fn each_record_is_whole_small_and_says_how_it_was_made() {
+    let mut seen = 0;
+    for folder in ["simulated", "auto", "programs"] {
+        for path in files(folder) {
+            let shown = path.display();
+            let record = folder::read(&path).unwrap_or_else(|error| panic!("{error}"));
+            assert!(fs::metadata(&path).unwrap().len() <= LARGEST, "{shown} is too large");
+            assert!(record.settings.commit.is_some(), "{shown}: of which commit?");
+            assert!(record.ended_early.is_none(), "{shown}: ended early");
+            assert!(record.runs.iter().all(|run| run.series.seconds.is_empty()), "{shown}");
+            let text = fs::read_to_string(&path).unwrap();
+            for place in ["/home/", "/root/", "/tmp/", "/work/"] {
+                assert!(!text.contains(place), "{shown}: {place} is a place on one machine");
+            }
+            seen += 1;
+        }
+    }
+    assert!(seen >= simulated::all().count(), "{seen} records");
+}
