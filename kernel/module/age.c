@@ -85,7 +85,12 @@ static unsigned long mega_some(struct mega_walk *walk, unsigned long address, un
 			/* Its tables have other locks, and may be shared. */
 			mega_flagged(walk, address, MEGA_REGION_HUGETLB);
 			address += PMD_SIZE;
+		} else if (vma->vm_flags & (VM_IO | VM_PFNMAP) &&
+			   vma->vm_start <= address && vma->vm_end >= address + PMD_SIZE) {
+			/* A device's memory: its entries have no struct page. */
+			address = min(vma->vm_end & PMD_MASK, end);
 		} else {
+			walk->anonymous = vma_is_anonymous(vma);
 			address = mega_descend(walk, address, end);
 		}
 	}

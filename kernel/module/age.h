@@ -18,6 +18,7 @@ struct mega_walk {
 	u32 flags;
 	bool want_maps;
 	bool cleared; /* if clearing: some bits were */
+	bool anonymous; /* the mapping that is walked */
 	u32 n; /* regions filled in below */
 	struct mega_region regions[MEGA_REGIONS];
 	struct mega_region_map maps[MEGA_REGIONS];

@@ -15,6 +15,8 @@
  *
  * Locks: inside mmap_lock (read): RCU, one table lock.
  */
+#include <linux/rcupdate.h>
+
 #include "age.h"
 
 /* A table that changes under us so often is left. */
@@ -180,11 +182,32 @@ static void mega_huge(struct mega_walk *walk, pmd_t *entry, struct mega_region *
 		memset(map->zero, 0xff, sizeof(map->zero));
 }
 
-/* One try at a region. Returns false when its entry changed between two looks. */
+/* The region's entry. A last-level table may be taken away at any time, and is
+ * freed a grace period later: whoever follows the entry to it reads the entry
+ * within the same RCU section.
+ */
+static pmd_t mega_read_entry(pmd_t *entry)
+{
+	RCU_LOCKDEP_WARN(!rcu_read_lock_held(), "mega: an entry is read outside of RCU");
+	return READ_ONCE(*entry);
+}
+
+/* A leaf that has a struct page for each of its base pages. A special one has
+ * none, unless it is the huge zero page, which is what anonymous memory has.
+ */
+static bool mega_is_page(struct mega_walk *walk, pmd_t pmd)
+{
+	return pmd_trans_huge(pmd) && !mega_pmd_device(pmd) &&
+	       (!mega_pmd_special(pmd) || walk->anonymous);
+}
+
+/* One try at a region, under RCU. Returns false when its entry changed between
+ * two looks.
+ */
 static bool mega_region_once(struct mega_walk *walk, pmd_t *entry, struct mega_region *region,
 			     struct mega_region_map *map)
 {
-	pmd_t pmd = READ_ONCE(*entry);
+	pmd_t pmd = mega_read_entry(entry);
 	spinlock_t *lock; /* the table's */
 	bool same;
 
@@ -198,7 +221,7 @@ static bool mega_region_once(struct mega_walk *walk, pmd_t *entry, struct mega_r
 		lock = pmd_lock(walk->mm, entry);
 		same = pmd_val(READ_ONCE(*entry)) == pmd_val(pmd) ||
 		       (pmd_present(*entry) && pmd_leaf(*entry));
-		if (same && pmd_trans_huge(*entry) && !mega_pmd_device(*entry)) {
+		if (same && mega_is_page(walk, *entry)) {
 			mega_huge(walk, entry, region, map);
 		} else if (same) {
 			region->flags |= MEGA_REGION_OTHER;
@@ -209,14 +232,12 @@ static bool mega_region_once(struct mega_walk *walk, pmd_t *entry, struct mega_r
 	}
 	if (pmd_bad(pmd))
 		return false;
-	rcu_read_lock();
 	lock = pte_lockptr(walk->mm, &pmd);
 	spin_lock(lock);
 	same = pmd_same(pmd, READ_ONCE(*entry));
 	if (same)
 		mega_table(walk, pte_offset_kernel(&pmd, 0), region, map);
 	spin_unlock(lock);
-	rcu_read_unlock();
 	return same;
 }
 
@@ -224,19 +245,23 @@ void mega_region(struct mega_walk *walk, unsigned long address, pmd_t *entry)
 {
 	struct mega_region_map *map = walk->want_maps ? &walk->maps[walk->n] : NULL;
 	struct mega_region *region = &walk->regions[walk->n];
+	bool same = false;
 	int tries;
 
 	memset(region, 0, sizeof(*region));
 	region->address = address;
 	if (map)
 		memset(map, 0, sizeof(*map));
-	for (tries = 0; tries < MEGA_TRIES; tries++) {
-		if (mega_region_once(walk, entry, region, map)) {
-			/* Gone, or an empty table: nothing to tell. */
-			if (region->mapped || region->swapped)
-				walk->n++;
-			return;
-		}
+	for (tries = 0; tries < MEGA_TRIES && !same; tries++) {
+		rcu_read_lock();
+		same = mega_region_once(walk, entry, region, map);
+		rcu_read_unlock();
+	}
+	if (same) {
+		/* Gone, or an empty table: nothing to tell. */
+		if (region->mapped || region->swapped)
+			walk->n++;
+		return;
 	}
 	region->flags = MEGA_REGION_RACED;
 	walk->n++;

@@ -3,8 +3,8 @@
  * What differs between kernels, 6.1 to 6.18, each with its reason; and what
  * the kernel keeps from modules, with the way that is used instead.
  *
- * Built and run on 6.1 and 6.12. The cases for later kernels are from their
- * sources and have not been built.
+ * Built and run on 6.1 and 6.12, which are the series that are admitted. The
+ * cases for others are from their sources and have not been built.
  *
  * Nothing here looks up symbols that are not exported (kallsyms through a
  * kprobe): a processor with indirect branch tracking traps on a call to a
@@ -23,9 +23,13 @@
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 1, 0)
 #error "mega.ko: needs Linux 6.1 or later"
 #endif
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 19, 0) && !defined(MEGA_UNTRIED_KERNEL)
+/* Of this series. */
+#define MEGA_SERIES(minor) \
+	(LINUX_VERSION_CODE >= KERNEL_VERSION(6, (minor), 0) && \
+	 LINUX_VERSION_CODE < KERNEL_VERSION(6, (minor) + 1, 0))
+#if !MEGA_SERIES(1) && !MEGA_SERIES(12) && !defined(MEGA_UNTRIED_KERNEL)
 /* To try it: ccflags-y := -DMEGA_UNTRIED_KERNEL in Kbuild. */
-#error "mega.ko: nobody has looked at a kernel after 6.18 yet (-DMEGA_UNTRIED_KERNEL tries it)"
+#error "mega.ko: tried on Linux 6.1 and 6.12 only (-DMEGA_UNTRIED_KERNEL tries it on another)"
 #endif
 #ifndef CONFIG_CONTIG_ALLOC
 #error "mega.ko: needs a kernel with CONFIG_CONTIG_ALLOC (compaction and memory isolation)"
@@ -235,6 +239,14 @@ static inline bool mega_pmd_device(pmd_t pmd)
 #else
 	return pmd_devmap(pmd);
 #endif
+}
+
+/* A leaf that is special: a device's memory without a struct page (6.12), or the
+ * huge zero page, which has one (6.18). Earlier kernels do not set the bit.
+ */
+static inline bool mega_pmd_special(pmd_t pmd)
+{
+	return pmd_flags(pmd) & _PAGE_SPECIAL;
 }
 
 /* PG_young and PG_idle, as the kernel's own page_idle and DAMON use them: who

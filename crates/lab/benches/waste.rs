@@ -14,8 +14,8 @@ use mega_core::action::ActionKind;
 use mega_core::observe::Region;
 use mega_lab::memory::{rss_bytes, Mapping};
 use mega_linux::host::actuate::act;
-use mega_linux::sys::pidfd_open;
-use rustix::fd::AsFd;
+use mega_linux::proc::ProcRoot;
+use mega_linux::process::Process;
 
 const PAGES: usize = 512;
 
@@ -72,11 +72,11 @@ fn measure(regions: usize, zero: usize) -> Row {
     memory.advise(0..bytes, libc::MADV_NOHUGEPAGE).unwrap();
     let huge_ns = access(&memory, regions, &used);
     let before = rss_bytes();
-    let pidfd = pidfd_open(std::process::id()).unwrap();
+    let ourselves = Process::open(&ProcRoot::default(), std::process::id()).unwrap();
     let began = Instant::now();
     for region in 0..regions {
         let call = act(
-            pidfd.as_fd(),
+            &ourselves,
             ActionKind::Demote,
             Region::at((memory.start() + (region << 21)) as u64),
         );

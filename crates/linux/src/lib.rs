@@ -9,6 +9,7 @@
 //! | [`inspect`] | one look at a process for people: in figures, and region by region |
 //! | [`blocks`] | physical memory block by block; fragmentation of free memory |
 //! | [`compact`] | compaction: one file per way |
+//! | [`deadline`] | calls that wait for another process's lock, with a deadline |
 //! | [`faults`] | latency of page faults |
 //! | [`knobs`] | the machine's settings: THP's, and changing any with undo |
 //! | [`capabilities`] | what this machine offers |
@@ -23,6 +24,7 @@ pub mod blocks;
 mod bpf;
 pub mod capabilities;
 pub mod compact;
+pub mod deadline;
 pub mod error;
 pub mod faults;
 pub mod host;

@@ -96,3 +96,23 @@ fn structures_and_numbers_are_those_of_the_header() {
     }
     assert_eq!(by_c.len(), values.len());
 }
+
+/// The text of a function of a C file, from its name's definition to the closing brace.
+fn c_function<'a>(source: &'a str, name: &str) -> &'a str {
+    let start = source.find(&format!("{name}(struct mega_walk *walk")).expect(name);
+    let rest = &source[start..];
+    &rest[..rest.find("\n}\n").expect("its end")]
+}
+
+#[test]
+fn an_entry_is_read_and_the_table_that_it_leads_to_is_locked_within_one_rcu_section() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../kernel/module/age_region.c");
+    let source = std::fs::read_to_string(path).unwrap();
+    // The one try reads the entry first and has no section of its own: it is all inside its caller's.
+    let once = c_function(&source, "mega_region_once");
+    assert!(!once.contains("rcu_read_"), "{once}");
+    let caller = c_function(&source, "void mega_region");
+    let at = |text: &str| caller.find(text).unwrap_or_else(|| panic!("no {text} in {caller}"));
+    assert!(at("rcu_read_lock()") < at("mega_region_once(") && at("mega_region_once(") < at("rcu_read_unlock()"));
+    assert_eq!(source.matches("mega_region_once(").count(), 2, "nobody else calls it");
+}

@@ -6,12 +6,13 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use mega_linux::module::DEVICE;
+use mega_linux::proc::ProcRoot;
+use mega_linux::process::Process;
 use mega_linux::scan::{
     choose, PageMap, Preference, RawVma, RegionFlags, RegionScan, ScanError, ScanRange, Scanner, VmaKind, REGION_BYTES,
 };
 use rand_core::{RngCore, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use rustix::fd::AsFd;
 
 const PAGE: u64 = 4096;
 const MADV_COLLAPSE: i32 = 25;
@@ -217,10 +218,13 @@ fn every_touched_page_is_found_and_no_other() {
     }
 }
 
+fn ourselves() -> Process {
+    Process::open(&ProcRoot::default(), std::process::id()).unwrap()
+}
+
 /// Clears the accessed bits as a host does: by the scanner itself where it can.
 fn clear(scanner: &mut dyn Scanner, memory: &Memory) {
-    let own = rustix::process::pidfd_open(rustix::process::getpid(), rustix::process::PidfdFlags::empty());
-    match scanner.clear(own.expect("a pidfd").as_fd(), memory.base, memory.regions as usize) {
+    match scanner.clear(&ourselves(), memory.base, memory.regions as usize) {
         Some(cleared) => assert_eq!(cleared, Ok(memory.regions as usize)),
         None => {
             memory.advise(0, memory.regions, libc::MADV_COLD).expect("MADV_COLD");
@@ -811,10 +815,9 @@ fn instructions_of_reading_and_of_clearing_by_each_way() {
                 let seen = memory.scan(scanner.as_mut(), me());
                 read = began.elapsed().as_nanos() as u64 / REGIONS;
                 assert!(seen.values().all(|region| region.accessed == 512), "{name}: {seen:?}");
-                let own = rustix::process::pidfd_open(rustix::process::getpid(), rustix::process::PidfdFlags::empty());
-                let own = own.expect("a pidfd");
+                let own = ourselves();
                 let began = Instant::now();
-                match scanner.clear(own.as_fd(), memory.base, REGIONS as usize) {
+                match scanner.clear(&own, memory.base, REGIONS as usize) {
                     Some(cleared) => assert_eq!(cleared, Ok(REGIONS as usize)),
                     None => memory.advise(0, REGIONS, libc::MADV_COLD).expect("MADV_COLD"),
                 }

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::Read;
 use std::os::unix::net::UnixDatagram;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -67,12 +68,27 @@ fn service(folder: &Path, name: &str) -> Running {
 }
 
 /// One of this name that holds 64 MB, filled, and waits for somebody to read them.
-fn holding(folder: &Path, name: &str) -> Running {
+fn holding(folder: &Path, name: &str, opts_out: bool) -> Running {
     let path = folder.join(name);
     fs::copy("/bin/dd", &path).unwrap();
     let mut command = Command::new(path);
+    if opts_out {
+        // SAFETY: a system call between fork and exec, on the child alone.
+        unsafe {
+            command.pre_exec(|| {
+                drop_huge_pages();
+                Ok(())
+            })
+        };
+    }
     command.args(["if=/dev/zero", "bs=64M", "count=1"]).stdin(Stdio::null());
     Running(command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap())
+}
+
+/// As a program does that wants no huge pages.
+fn drop_huge_pages() {
+    // SAFETY: changes a flag of this process.
+    unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) };
 }
 
 /// A control group of a made-up unit; removed at the end.
@@ -215,6 +231,13 @@ match = { unit = "megatest-unit" }
 name = "large"
 match = { comm = "megatest-large" }
 policy = "mega"
+guarantee = "90%"
+stall-budget = "100%"
+[[rule]]
+name = "opted out"
+match = { comm = "megatest-optout" }
+policy = "mega"
+guarantee = "95%"
 [[rule]]
 name = "others"
 match = { comm = "megatest-*" }
@@ -249,7 +272,7 @@ fn the_daemon_does_what_its_rules_say_until_it_is_stopped_or_killed() {
     let other = service(folder, "megatest-other");
     let small = service(folder, "megatest-small");
     let mut daemon = place.daemon();
-    assert!(place.heard("READY=1").contains("6 rules"));
+    assert!(place.heard("READY=1").contains("7 rules"));
     until("alpha is managed", || claimed_by(alpha.pid()) == Some(daemon.pid()));
 
     // Who follows the journal sees what comes, and by default where the configuration has it.
@@ -284,7 +307,7 @@ fn the_daemon_does_what_its_rules_say_until_it_is_stopped_or_killed() {
     assert_eq!((claimed_by(other.pid()), claimed_by(small.pid())), (None, None));
 
     // What is managed has figures, by process and by rule; what is left alone has none.
-    let large = holding(folder, "megatest-large");
+    let large = holding(folder, "megatest-large", false);
     let most = 60 << 20;
     until("what the large one holds is in the status", || {
         let now = status();
@@ -301,6 +324,20 @@ fn the_daemon_does_what_its_rules_say_until_it_is_stopped_or_killed() {
             && has(&rule, "resident_bytes")
             && process["coverage"].is_f64()
     });
+    // 64 MB can be in huge pages, and are, as guaranteed; a program that has opted out cannot, and the reason is said.
+    let opted_out = holding(folder, "megatest-optout", true);
+    until("the guarantee is kept where it can be, and missed where not", || {
+        let now = status();
+        let of = |name: &str| {
+            let rules = now["rules"].as_array().unwrap();
+            rules.iter().find(|rule| rule["name"] == name).cloned().unwrap()
+        };
+        let missed = of("opted out")["guarantee_missed"].clone();
+        let coverage = of("large")["processes"][0]["coverage"].as_f64();
+        missed[opted_out.pid().to_string()].is_string() && coverage >= Some(0.9)
+    });
+    let opted_out_pid = opted_out.pid().to_string();
+    drop(opted_out);
     drop(large);
 
     // A service's control group decides, where the machine lets us make one.
@@ -407,6 +444,15 @@ fn the_daemon_does_what_its_rules_say_until_it_is_stopped_or_killed() {
     let under: Vec<_> = found.iter().map(|line| text(&line["rule"])).collect();
     assert_eq!(under, ["alpha", "first", "first"]);
     assert_eq!(lines(&["-n", "1"]).len(), 1);
+    let missed = lines(&["--event", "guarantee", "--pid", &opted_out_pid]);
+    assert_eq!(
+        (
+            &missed[0]["kept"],
+            &missed[0]["guarantee_ppm"],
+            missed[0]["why"].is_string()
+        ),
+        (&Json::Bool(false), &Json::from(950_000), true)
+    );
 
     for mut running in [alpha, other, small] {
         assert!(

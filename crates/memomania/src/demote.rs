@@ -46,11 +46,6 @@ impl Held {
         sys::ioctl(self.fd, WRITE_PROTECT, &mut [start, length, PROTECT])?;
         Ok(())
     }
-
-    /// Lets them go on. A forked child can do that for its parent, too: what it has of this still means the parent's memory.
-    pub fn let_go(&self, address: usize, bytes: usize) {
-        let _ = sys::ioctl(self.fd, WRITE_PROTECT, &mut [address as u64, bytes as u64, 0]);
-    }
 }
 
 impl Drop for Held {

@@ -1,14 +1,17 @@
 //! What hugetlb needs when the program forks.
 //!
 //! After a fork, parent and child share pages until one of them writes, which takes a new page. For hugetlb that page may not be there: the
-//! kernel then takes the shared one from the child, which dies of SIGBUS when it touches it. So where that costs little, or free pages may be
-//! too few, the child gets a copy on base pages, at once, while the parent waits. It is told of the end by a pipe, which also ends if the child dies.
+//! kernel then takes the shared one from the child, which dies of SIGBUS when it touches it. And the C library writes to memory that it has from
+//! malloc (locks of streams and of the name service) between our handlers and the fork, and in the child before our handlers. So:
 //!
-//! Gigantic pages are never shared: the kernel may forget them in the child ([`Pool::bring`]). What is in use of them is copied by the parent
-//! before the fork, always. If that fails, the child has nothing there, and ends when it touches it.
+//! - Where that costs little and there are free pages enough, the child gets a copy on base pages, at once, while the parent waits. It is told
+//!   of the end by a pipe, which also ends if the child dies.
+//! - Where free pages may be too few, the parent has base pages stand in for its hugetlb pages before the fork, and takes hugetlb pages back
+//!   after it. Nothing is protected or missing in between. Where pages are gone by then, it keeps base pages.
+//! - Gigantic pages are never shared: the kernel may forget them in the child ([`Pool::settle_hugetlb`]). Base pages always stand in for them.
+//!   Without memory for those, the child has nothing there, and ends when it touches it.
 //!
-//! Other threads may not write to what is copied by the parent, nor to what is copied by the child if there are no pages for that, until it is
-//! done. A stack that the program has put on such pages is moved to base pages before, for nobody could write to it meanwhile.
+//! A stack that the program has put on such pages is moved to base pages before.
 //!
 //! Children made otherwise (vfork, posix_spawn, _Fork, clone without the C library) have no such care; the first two share memory until they
 //! execute another program, and need none. The others have no gigantic pages.
@@ -18,8 +21,6 @@ use std::cell::UnsafeCell;
 use memomania_layout::page::{Kind, HUGE};
 use memomania_layout::settings::Fork;
 
-use crate::demote::Held;
-use crate::pool::Pool;
 use crate::report::{self, Event};
 use crate::sys;
 use crate::world::{self, Locked, World};
@@ -31,8 +32,6 @@ const CHEAP: usize = 64 << 20;
 struct Pending {
     locked: Locked,
     pipe: Option<(i32, i32)>,
-    /// Where there are no pages for them, other threads may not write before the child has its copy.
-    held: Option<Held>,
 }
 
 struct Cell(UnsafeCell<Option<Pending>>);
@@ -55,36 +54,23 @@ unsafe extern "C" fn prepare() {
     let mut locked = world::lock();
     let need = need(&locked);
     let has_gigantic = bytes(&locked, Kind::Gigantic) > 0;
-    let pipe = (need != Need::Nothing).then(sys::pipe).and_then(Result::ok);
-    let mut held = None;
-    if pipe.is_some() || has_gigantic {
-        let mut can_hold = true;
+    let pipe = (need == Need::Copy).then(sys::pipe).and_then(Result::ok);
+    if need != Need::Nothing || has_gigantic {
         for pool in locked.pools.iter_mut().flatten() {
             if pipe.is_some() {
                 // What cannot be protected for a moment is not there to be lost either.
                 let _ = pool.touch_all();
             }
-            // We would wait for ourselves.
-            can_hold &= pool.make_stack_ordinary().is_ok();
-        }
-        if can_hold && (need == Need::CopyUndisturbed || has_gigantic) && sys::has_threads() {
-            held = Held::new().ok();
-        }
-        if let Some(held) = &held {
-            for pool in locked.pools.iter().flatten() {
-                pool.hold_all(Kind::Gigantic, held);
-                if need == Need::CopyUndisturbed {
-                    pool.hold_all(Kind::Huge, held);
-                }
+            // What cannot be replaced the child shares, or has not: it says so.
+            let _ = pool.make_stack_ordinary();
+            let _ = pool.lend(Kind::Gigantic);
+            if need == Need::StandIn {
+                let _ = pool.lend(Kind::Huge);
             }
-        }
-        for pool in locked.pools.iter_mut().flatten() {
-            // Without memory for them the child will have nothing, and say so.
-            let _ = pool.make_shadow();
         }
     }
     // SAFETY: we hold the lock.
-    unsafe { *PENDING.0.get() = Some(Pending { locked, pipe, held }) };
+    unsafe { *PENDING.0.get() = Some(Pending { locked, pipe }) };
 }
 
 fn take() -> Option<Pending> {
@@ -93,19 +79,13 @@ fn take() -> Option<Pending> {
 }
 
 unsafe extern "C" fn parent() {
-    if let Some(Pending { mut locked, pipe, held }) = take() {
-        let copies = locked.pools.iter().flatten().any(Pool::has_shadow) || pipe.is_some();
-        locked.pools.iter_mut().flatten().for_each(Pool::drop_shadow);
+    if let Some(Pending { mut locked, pipe }) = take() {
+        let mut copies = pipe.is_some();
+        for pool in locked.pools.iter_mut().flatten() {
+            copies |= pool.take_back();
+        }
         if copies {
             report::count(Event::ForkCopy);
-        }
-        if let Some(held) = &held {
-            // The child has what it gets of these, and closes its end of `held` whenever it comes to that.
-            locked
-                .pools
-                .iter()
-                .flatten()
-                .for_each(|pool| pool.let_go_all(Kind::Gigantic, held));
         }
         if let Some((read, write)) = pipe {
             sys::close(write);
@@ -114,29 +94,31 @@ unsafe extern "C" fn parent() {
             while sys::read(read, &mut byte) == Err(sys::Errno(libc::EINTR)) {}
             sys::close(read);
         }
-        drop(held);
         drop(locked);
     }
 }
 
 unsafe extern "C" fn child() {
-    if let Some(Pending { mut locked, pipe, held }) = take() {
+    if let Some(Pending { mut locked, pipe }) = take() {
         locked.after_fork();
-        let shadows = locked.pools.iter_mut().flatten().map(Pool::use_shadow);
-        let mut done = shadows.fold(Ok(()), Result::and);
+        let mut is_whole = true;
+        for pool in locked.pools.iter_mut().flatten() {
+            pool.keep();
+            is_whole &= !pool.lose_gigantic();
+        }
         if let Some((read, write)) = pipe {
             sys::close(read);
-            let copies = locked.pools.iter_mut().flatten();
-            done = copies.fold(done, |done, pool| done.and(pool.copy_all(held.as_ref())));
+            for pool in locked.pools.iter_mut().flatten() {
+                is_whole &= pool.copy_all().is_ok();
+            }
             let _ = sys::write(write, &[1]);
             sys::close(write);
         }
-        if done.is_err() {
+        if !is_whole {
             sys::tell(format_args!(
                 "no memory to copy huge pages for a forked process; it ends when it uses them"
             ));
         }
-        drop(held);
         drop(locked);
     }
 }
@@ -148,8 +130,8 @@ enum Need {
     Nothing,
     /// A copy.
     Copy,
-    /// A copy, and nobody may write meanwhile: there are no pages for that.
-    CopyUndisturbed,
+    /// Base pages that stand in for them: there are no pages for writes after the fork.
+    StandIn,
 }
 
 /// Bytes of hugetlb pages of this kind that are there.
@@ -171,7 +153,7 @@ fn need(world: &World) -> Need {
     ) {
         (false, false) => Need::Nothing,
         (true, false) => Need::Copy,
-        (_, true) => Need::CopyUndisturbed,
+        (_, true) => Need::StandIn,
     }
 }
 

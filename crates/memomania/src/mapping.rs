@@ -247,7 +247,8 @@ fn place_foreign(
             Ok(())
         })?,
         Err(error) if error == ENOMEM => each(&mut |pool, first, last| {
-            pool.seal(first, last);
+            // Where nothing was unmapped all is as it was.
+            let _ = pool.seal(first, last);
             Ok(())
         })?,
         Err(_) => {}

@@ -14,7 +14,7 @@ use memomania_layout::layout::Layout;
 use memomania_layout::map::{Map, Page, Slot, FOREIGN};
 use memomania_layout::page::{Kind, BASE, GIGANTIC, HUGE};
 use memomania_layout::request::flag;
-use memomania_layout::settings::Fallback;
+use memomania_layout::settings::{Fallback, Settings};
 
 use crate::sys::{self, Result};
 
@@ -36,8 +36,8 @@ pub struct Pool {
     fallback: Fallback,
     /// Memory that was never asked for becomes used when it is made accessible: the heap's, which mimalloc commits so.
     commits: bool,
-    /// During a fork: where a copy of gigantic pages is, at the offsets that they have in the pool; else 0.
-    shadow: usize,
+    /// Hugetlb pages may be replaced by base pages while the program uses them.
+    demotes: bool,
 }
 
 /// How much is reserved and where. Does not change once there.
@@ -61,7 +61,7 @@ pub fn pages(bytes: usize) -> usize {
 
 impl Pool {
     /// Reserves address space and what is needed to keep account of it. `bytes` is a whole number of gigabytes.
-    pub fn reserve(bytes: usize, layout: Layout, fallback: Fallback, commits: bool) -> Result<Self> {
+    pub fn reserve(bytes: usize, layout: Layout, settings: &Settings<'_>, commits: bool) -> Result<Self> {
         let room = sys::mmap(0, bytes + GIGANTIC, 0, RESERVED, -1, 0)?;
         let base = room.next_multiple_of(GIGANTIC);
         if base > room {
@@ -101,9 +101,9 @@ impl Pool {
             base,
             map,
             layout,
-            fallback,
+            fallback: settings.fallback,
             commits,
-            shadow: 0,
+            demotes: settings.demote,
         })
     }
 
@@ -127,13 +127,18 @@ impl Pool {
         (end - start) * BASE
     }
 
-    /// Makes a range that the kernel may have unmapped the pool's again. What is mapped there stays.
-    pub fn seal(&mut self, start: usize, end: usize) {
+    /// Makes a range that the kernel has unmapped the pool's again; whether it is. What is mapped there stays, and is somebody else's.
+    pub fn seal(&mut self, start: usize, end: usize) -> bool {
         let flags = RESERVED | flag::MAP_FIXED_NOREPLACE;
         let sealed = sys::mmap(self.address(start), Self::bytes(start, end), 0, flags, -1, 0);
         // A kernel that does not know the flag (before 4.17) takes the address as a hint.
-        if let Some(elsewhere) = sealed.ok().filter(|address| *address != self.address(start)) {
-            let _ = sys::munmap(elsewhere, Self::bytes(start, end));
+        match sealed {
+            Ok(address) if address == self.address(start) => true,
+            Ok(elsewhere) => {
+                let _ = sys::munmap(elsewhere, Self::bytes(start, end));
+                false
+            }
+            Err(_) => false,
         }
     }
 

@@ -37,7 +37,7 @@ pub fn start() {
         let most = sys::address_space_limit() / 8;
         let bytes = pool_bytes(&pool.layout, wanted).min(most - most % GIGANTIC);
         (bytes > 0)
-            .then(|| Pool::reserve(bytes, pool.layout, settings.fallback, commits).ok())
+            .then(|| Pool::reserve(bytes, pool.layout, &settings, commits).ok())
             .flatten()
     };
     let pools = [

@@ -74,6 +74,59 @@ hazard! {
     fork_handlers own_stack exit_handlers signals protect_a_part zeroed_again
 }
 
+/// The C library's own blocks are on the heap: with too few free pages for parent and child, and on gigantic pages, which no child has.
+#[test]
+fn a_fork_with_open_streams_and_the_name_service_in_use_neither_hangs_nor_crashes() {
+    let Some(program) = hazards() else { return };
+    let run = |layout: &str| {
+        let mut command = Command::new(program);
+        under(
+            command.arg("fork_with_streams"),
+            &settings(layout, "4K", &[]).settings(),
+        );
+        output(&mut command);
+    };
+    output(Command::new(program).arg("fork_with_streams"));
+    run("2M:thp");
+    let _alone = alone();
+    // Few free ones; and more than three times as many.
+    for count in [260, 800] {
+        if let Some(_pages) = HugePages::reserve(count) {
+            run("2M");
+        }
+    }
+    if let Some(_pages) = HugePages::gigantic(1) {
+        run("1G");
+    }
+}
+
+#[test]
+fn where_huge_pages_are_short_no_mapping_of_another_thread_is_overwritten() {
+    let Some(program) = hazards() else { return };
+    let _alone = alone();
+    for count in [0, 3] {
+        let Some(_pages) = HugePages::reserve(count) else {
+            return;
+        };
+        let mut command = Command::new(program);
+        under(command.arg("mappings_of_others"), &settings("4K", "2M", &[]).settings());
+        output(&mut command);
+    }
+}
+
+#[test]
+fn with_no_demote_what_would_replace_a_page_in_use_is_refused() {
+    let Some(program) = hazards() else { return };
+    let _alone = alone();
+    let Some(_pages) = HugePages::reserve(10) else { return };
+    let mut command = Command::new(program);
+    under(
+        command.arg("never_replaced"),
+        &settings("4K", "2M", &[("DEMOTE", "no")]).settings(),
+    );
+    output(&mut command);
+}
+
 #[test]
 fn cplusplus_new_and_delete() {
     let Some(program) = compiled("g++", "new.cc") else {

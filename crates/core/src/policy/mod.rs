@@ -4,6 +4,7 @@
 mod auto;
 mod base;
 mod ethp;
+pub mod guarantee;
 mod hawkeye;
 mod ingens;
 mod khugepaged;
@@ -15,6 +16,7 @@ mod trim;
 pub use auto::{Auto, AutoParams};
 pub use base::Base;
 pub use ethp::{Ethp, EthpParams};
+pub use guarantee::Guarantee;
 pub use hawkeye::{Hawkeye, HawkeyeParams};
 pub use ingens::{Ingens, IngensParams};
 pub use khugepaged::{Khugepaged, KhugepagedParams};
@@ -122,9 +124,9 @@ pub const POLICIES: &[(&str, &str)] = &[
     ("base", "demote everything: base pages only"),
 ];
 
-/// The policy of this name with default parameters.
+/// The policy of this name with default parameters, and without a guarantee.
 pub fn by_name(name: &str) -> Option<Box<dyn Policy>> {
-    Some(match name {
+    let policy: Box<dyn Policy> = match name {
         "auto" => Box::<Auto>::default(),
         "mega" => Box::<Mega>::default(),
         "ingens" => Box::<Ingens>::default(),
@@ -134,7 +136,8 @@ pub fn by_name(name: &str) -> Option<Box<dyn Policy>> {
         "khugepaged" => Box::<Khugepaged>::default(),
         "base" => Box::<Base>::default(),
         _ => return None,
-    })
+    };
+    Some(Box::new(Guarantee::new(policy)))
 }
 
 /// Default of the zero-filled share from which a huge page is demoted. Measured: see docs/waste.md.

@@ -13,13 +13,29 @@ use std::time::Instant;
 use mega_core::action::{ActionKind, Call, CallError};
 use mega_core::observe::Region;
 use mega_core::units::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES};
-use rustix::fd::BorrowedFd;
+use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
 
+use crate::deadline;
+use crate::process::Process;
 use crate::sys::{process_madvise, Madvise};
 
-/// Promotes or demotes one region.
-pub fn act(pidfd: BorrowedFd<'_>, kind: ActionKind, region: Region) -> Call {
+/// Promotes or demotes one region of a process, within a deadline: a process may hold its address space locked.
+pub fn act(process: &Process, kind: ActionKind, region: Region) -> Call {
+    let (pidfd, began) = (process.shared_pidfd(), Instant::now());
+    let called = deadline::within(process.pid(), deadline::CALL, move || {
+        act_now(pidfd.as_fd(), kind, region)
+    });
+    // Not known what it came to, or will: the next look at the page tables says.
+    called.unwrap_or_else(|_| Call {
+        error: Some(CallError::Busy),
+        took: began.elapsed(),
+        stall: None,
+    })
+}
+
+/// Promotes or demotes one region, in this thread.
+fn act_now(pidfd: BorrowedFd<'_>, kind: ActionKind, region: Region) -> Call {
     let (length, advice) = match kind {
         ActionKind::Promote => (HUGE_PAGE_BYTES, Madvise::Collapse),
         ActionKind::Demote => (BASE_PAGE_BYTES, Madvise::Cold),
@@ -48,12 +64,24 @@ fn call_error(kind: ActionKind, errno: Errno) -> CallError {
     }
 }
 
-/// Clears the accessed bits of `count` regions in a row. Returns how many from the first on were reached; a hole in the range is no
+/// Clears the accessed bits of `count` regions in a row, within a deadline.
+///
+/// # Errors
+/// As [`age_now`]; EAGAIN where the process holds its address space locked.
+pub fn age(process: &Process, first: Region, count: usize) -> Result<usize, Errno> {
+    let pidfd = process.shared_pidfd();
+    let called = deadline::within(process.pid(), deadline::CALL, move || {
+        age_now(pidfd.as_fd(), first, count)
+    });
+    called.unwrap_or(Err(Errno::AGAIN))
+}
+
+/// Clears the accessed bits of `count` regions in a row, in this thread. Returns how many from the first on were reached; a hole in the range is no
 /// hindrance for the rest.
 ///
 /// # Errors
 /// As `process_madvise(2)`: ESRCH for an ended process, EPERM without CAP_SYS_NICE, EINVAL where the mapping is locked.
-pub fn age(pidfd: BorrowedFd<'_>, first: Region, count: usize) -> Result<usize, Errno> {
+fn age_now(pidfd: BorrowedFd<'_>, first: Region, count: usize) -> Result<usize, Errno> {
     let length = count as u64 * HUGE_PAGE_BYTES;
     match process_madvise(pidfd, first.address(), length, Madvise::Cold) {
         Ok(advised) => Ok((advised as u64 / HUGE_PAGE_BYTES) as usize),

@@ -26,9 +26,10 @@ use mega_core::observe::{Machine, Observation, ProcessId, ProcessView, Region, S
 use mega_core::units::{BasePages, Blocks, Bytes, Share, Time, HUGE_PAGE_BYTES, REGION_PAGES};
 
 use crate::compact::Actuator;
+use crate::deadline;
 use crate::knobs::Claims;
 use crate::proc::{buddyinfo, meminfo, pressure, stat, status, vmstat, ProcRoot};
-use crate::process::Process;
+use crate::process::{self, Process};
 use crate::scan::{RegionFlags, ScanError, ScanRange, Scanner};
 use crate::sys;
 use crate::vma::Vma;
@@ -241,7 +242,7 @@ impl LinuxHost {
             Err(error) => return self.refuse(pid, 0, error.to_string()),
         };
         let started = process.start_ticks();
-        let is_same = |other: u32| sys::same_memory(pid, other).unwrap_or(false);
+        let is_same = |other: u32| process::same_memory(pid, other);
         if let Some(other) = self.kin.sharer(pid, process.parent(), is_same) {
             // A number may be another process's by now; the next scan asks again.
             if process.is_alive() {
@@ -523,9 +524,8 @@ impl Host for LinuxHost {
                 continue;
             }
             let began = Instant::now();
-            let pidfd = managed.process.pidfd();
-            let cleared = self.scanner.clear(pidfd, first.address(), count);
-            let result = cleared.unwrap_or_else(|| actuate::age(pidfd, first, count));
+            let cleared = self.scanner.clear(&managed.process, first.address(), count);
+            let result = cleared.unwrap_or_else(|| actuate::age(&managed.process, first, count));
             let took = began.elapsed();
             report.took += took;
             let reached = result.unwrap_or(0);
@@ -599,7 +599,7 @@ impl Host for LinuxHost {
         managed.aged.spoil(action.region);
         let pid = action.process.pid;
         let faults = felt::faults(&self.options.root, pid);
-        let mut call = actuate::act(managed.process.pidfd(), action.kind, action.region);
+        let mut call = actuate::act(&managed.process, action.kind, action.region);
         if action.kind == ActionKind::Promote {
             call.stall = felt::stall(&self.options.root, pid, faults, call.took);
         }
@@ -700,9 +700,10 @@ impl Host for LinuxHost {
         let free = buddyinfo::read(&self.options.root).ok()?;
         // The kernel takes the block from the node on which most of the region's pages are; a sample says which.
         let sample: Vec<u64> = (0..8).map(|i| region.address() + i * HUGE_PAGE_BYTES / 8).collect();
-        match sys::node_of(process.pid, &sample) {
-            Some(node) => Some(free.free_blocks_of(node)),
-            None => Some(free.free_blocks()),
+        let pid = process.pid;
+        match deadline::within(pid, deadline::CALL, move || sys::node_of(pid, &sample)) {
+            Ok(Some(node)) => Some(free.free_blocks_of(node)),
+            Ok(None) | Err(_) => Some(free.free_blocks()),
         }
     }
 

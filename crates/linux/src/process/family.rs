@@ -12,7 +12,6 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use crate::error::{Error, Result};
 use crate::proc::stat::{self, Stat};
 use crate::proc::{task, ProcRoot};
-use crate::sys;
 
 /// One process of the family.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -198,7 +197,7 @@ impl Family {
             let owner = before.or_else(|| self.owner_of(member.ppid));
             let owner = owner.map(|owner| heirs.get(&owner).copied().unwrap_or(owner));
             let there = owner.filter(|owner| self.above == Some(*owner) || self.members.contains_key(owner));
-            let shares_with = there.filter(|owner| *owner != pid && sys::same_memory(pid, *owner).unwrap_or(false));
+            let shares_with = there.filter(|owner| *owner != pid && super::same_memory(pid, *owner));
             if let (Some(before), None) = (before, there) {
                 heirs.insert(before, pid);
             }

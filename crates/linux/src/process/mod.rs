@@ -1,12 +1,14 @@
 //! One process, held so that it is never mistaken for another.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use mega_core::observe::ProcessId;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 
+use crate::deadline;
 use crate::error::Error;
 use crate::proc::{stat, task, ProcRoot};
 use crate::sys;
@@ -68,7 +70,7 @@ pub struct Process {
     start_ticks: u64,
     parent: u32,
     is_exiting: bool,
-    pidfd: OwnedFd,
+    pidfd: Arc<OwnedFd>,
 }
 
 impl Process {
@@ -99,7 +101,7 @@ impl Process {
             start_ticks: stat.start_ticks,
             parent: stat.ppid,
             is_exiting: stat.is_exiting(),
-            pidfd,
+            pidfd: Arc::new(pidfd),
         };
         if !process.is_alive() {
             return Err(ProcessError::Gone { pid });
@@ -139,6 +141,11 @@ impl Process {
     /// The handle: for `process_madvise`, and to be polled, which shows it readable once the process has ended.
     pub fn pidfd(&self) -> BorrowedFd<'_> {
         self.pidfd.as_fd()
+    }
+
+    /// The same for a call that may outlast this (see [`crate::deadline`]).
+    pub fn shared_pidfd(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.pidfd)
     }
 
     /// At least one of its threads lives. A zombie does not.
@@ -190,8 +197,15 @@ impl Process {
     /// Has the same address space as the other (vfork before exec, or clone with CLONE_VM). False where the kernel cannot
     /// say.
     pub fn shares_memory_with(&self, other: &Self) -> bool {
-        sys::same_memory(self.pid, other.pid).unwrap_or(false) && self.is_alive() && other.is_alive()
+        same_memory(self.pid, other.pid) && self.is_alive() && other.is_alive()
     }
+}
+
+/// Whether two processes have the same address space, as far as the kernel says so in time: `kcmp` waits for an exec that waits for an
+/// address space.
+pub(crate) fn same_memory(pid: u32, other: u32) -> bool {
+    let asked = deadline::within(pid, deadline::CALL, move || sys::same_memory(pid, other));
+    asked.is_ok_and(|same| same.unwrap_or(false))
 }
 
 impl AsFd for Process {

@@ -6,7 +6,10 @@
 //!   which takes accessed bits to the same place, is PG_young looked at, and cleared too.
 //! - The shared zero page counts as accessed for ever, as with the other scanners, where MADV_COLD passes it over.
 
-use rustix::fd::{AsFd, BorrowedFd};
+use std::ops::Range;
+use std::sync::Arc;
+
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 
 use super::maps::RawVma;
@@ -14,11 +17,13 @@ use super::{
     check_address, check_ranges, choose, PageMap, Preference, RegionFlags, RegionScan, ScanError, ScanRange, Scanner,
     ZeroFilled, BASE_PAGES, REGION_BYTES,
 };
+use crate::deadline;
 use crate::module::uapi::{
     Region, RegionMap, CAN_AGE, REGION_GIGANTIC, REGION_HUGE, REGION_HUGETLB, REGION_OTHER, REGION_RACED,
 };
 use crate::module::{Ageing, Module, ModuleError};
 use crate::proc::{stat, task, ProcRoot};
+use crate::process::Process;
 use crate::sys;
 
 /// Regions of one call: 8 GB, 96 KB of answers.
@@ -26,7 +31,7 @@ const MOST: usize = 4096;
 
 /// The scanner that asks mega.ko.
 pub struct ModuleScanner {
-    module: Module,
+    module: Arc<Module>,
     /// For what mega.ko does not look at.
     beside: Box<dyn Scanner>,
     /// DAMON takes accessed bits, too.
@@ -48,7 +53,7 @@ impl ModuleScanner {
         }
         let (beside, _) = choose(Preference::Best)?;
         let mut scanner = Self {
-            module,
+            module: Arc::new(module),
             beside,
             damon: damon_runs(&ProcRoot::default()),
             regions: Vec::new(),
@@ -60,49 +65,49 @@ impl ModuleScanner {
     }
 
     /// Reads a range; with `clear` the accessed bits are clear afterwards. What was seen is in `self.regions`, and page by page in `self.maps`
-    /// if `pages`.
-    fn age(
-        &mut self,
-        pidfd: BorrowedFd<'_>,
-        start: u64,
-        end: u64,
-        how: Ageing,
-        pages: bool,
-    ) -> Result<(), ModuleError> {
-        self.regions.clear();
-        self.maps.clear();
-        let mut at = start;
-        while at < end {
-            let maps = pages.then_some(&mut self.maps);
-            let done = self.module.age(pidfd, at..end, how, MOST, &mut self.regions, maps)?;
-            if done.next <= at {
-                // It always gets on; if not, better to end than to go round for ever.
-                return Err(ModuleError::Call {
-                    what: "age: it does not get on",
-                    errno: Errno::AGAIN,
-                });
+    /// if `pages`. mega.ko waits for the lock of the address space.
+    fn age(&mut self, process: &Held, range: Range<u64>, how: Ageing, pages: bool) -> Result<(), ModuleError> {
+        let (module, pidfd) = (Arc::clone(&self.module), Arc::clone(&process.1));
+        let (mut regions, mut maps) = (std::mem::take(&mut self.regions), std::mem::take(&mut self.maps));
+        let called = deadline::within(process.0, deadline::CALL, move || {
+            regions.clear();
+            maps.clear();
+            let mut at = range.start;
+            while at < range.end {
+                let maps = pages.then_some(&mut maps);
+                let done = module.age(pidfd.as_fd(), at..range.end, how, MOST, &mut regions, maps)?;
+                if done.next <= at {
+                    // It always gets on; if not, better to end than to go round for ever.
+                    return Err(ModuleError::Call {
+                        what: "age: it does not get on",
+                        errno: Errno::AGAIN,
+                    });
+                }
+                at = done.next;
             }
-            at = done.next;
-        }
+            Ok((regions, maps))
+        });
+        (self.regions, self.maps) = called.unwrap_or(Err(ModuleError::Call {
+            what: "age: the address space is locked (mmap_lock)",
+            errno: Errno::AGAIN,
+        }))?;
         Ok(())
     }
 
     fn scan_all(&mut self, pid: i32, ranges: &[ScanRange], out: &mut Vec<RegionScan>) -> Result<(), ScanError> {
-        let pidfd = pidfd(pid)?;
+        let process = held(pid)?;
         for range in ranges {
             let how = Ageing {
                 young: range.young && self.damon,
                 ..Ageing::default()
             };
-            self.age(pidfd.as_fd(), range.start, range.end, how, false)
-                .map_err(failed)?;
+            self.age(&process, range.start..range.end, how, false).map_err(failed)?;
             for region in std::mem::take(&mut self.regions) {
                 let mut scan = seen(&region);
                 let partly_zero = scan.zero > 0 && !scan.is_huge() && scan.accessed < scan.mapped;
                 if partly_zero {
                     let end = region.address + REGION_BYTES;
-                    self.age(pidfd.as_fd(), region.address, end, how, true)
-                        .map_err(failed)?;
+                    self.age(&process, region.address..end, how, true).map_err(failed)?;
                     if let ([again], [map]) = (&self.regions[..], &self.maps[..]) {
                         scan = seen(again);
                         let of_own = map
@@ -133,9 +138,13 @@ fn failed(error: ModuleError) -> ScanError {
     }
 }
 
-fn pidfd(pid: i32) -> Result<rustix::fd::OwnedFd, ScanError> {
+/// A process's number and handle.
+type Held = (u32, Arc<OwnedFd>);
+
+fn held(pid: i32) -> Result<Held, ScanError> {
     let number = u32::try_from(pid).map_err(|_| ScanError::Gone)?;
-    sys::pidfd_open(number).map_err(|errno| match errno {
+    let pidfd = sys::pidfd_open(number).map(|pidfd| (number, Arc::new(pidfd)));
+    pidfd.map_err(|errno| match errno {
         // 0 is nobody's.
         Errno::SRCH | Errno::INVAL => ScanError::Gone,
         errno => ScanError::Io {
@@ -204,9 +213,9 @@ impl Scanner for ModuleScanner {
             young: self.damon,
             ..Ageing::default()
         };
-        let pidfd = pidfd(pid)?;
+        let process = held(pid)?;
         match self
-            .age(pidfd.as_fd(), address, address + REGION_BYTES, how, true)
+            .age(&process, address..address + REGION_BYTES, how, true)
             .map_err(failed)
         {
             Err(ScanError::Gone) => return self.beside.page_map(pid, address),
@@ -243,7 +252,7 @@ impl Scanner for ModuleScanner {
         self.beside.fork_shared(pid, address)
     }
 
-    fn clear(&mut self, pidfd: BorrowedFd<'_>, address: u64, regions: usize) -> Option<Result<usize, Errno>> {
+    fn clear(&mut self, process: &Process, address: u64, regions: usize) -> Option<Result<usize, Errno>> {
         let how = Ageing {
             clear: true,
             flush: true,
@@ -251,7 +260,8 @@ impl Scanner for ModuleScanner {
             take: self.damon,
         };
         let end = address.saturating_add(regions as u64 * REGION_BYTES);
-        Some(match self.age(pidfd, address, end, how, false) {
+        let process = (process.pid(), process.shared_pidfd());
+        Some(match self.age(&process, address..end, how, false) {
             Ok(()) => Ok(regions),
             Err(ModuleError::Call { errno, .. }) => Err(errno),
             Err(_) => Err(Errno::NODEV),

@@ -4,20 +4,26 @@
 use super::maps::gone_or;
 use super::raw::{self, monotonic_ns};
 use super::{ScanError, ZeroFilled, BASE_BYTES, BASE_PAGES};
+use crate::deadline;
 
 /// Bytes at the beginning of each base page that mostly show that it is in use.
 const HEAD: usize = 64;
 
 /// Counts the zero-filled base pages of one region.
 pub(super) fn read(pid: i32, address: u64, huge: bool) -> Result<ZeroFilled, ScanError> {
-    let begin = monotonic_ns();
-    let mut found = ZeroFilled {
+    let found = ZeroFilled {
         address,
         ..ZeroFilled::default()
     };
-    if !huge {
-        return Ok(found);
+    match huge {
+        true => super::within(pid, deadline::CALL, move || read_huge(pid, found)),
+        false => Ok(found),
     }
+}
+
+fn read_huge(pid: i32, mut found: ZeroFilled) -> Result<ZeroFilled, ScanError> {
+    let begin = monotonic_ns();
+    let address = found.address;
     let at = |page: usize| address + page as u64 * BASE_BYTES;
     let pieces: Vec<(u64, usize)> = (0..usize::from(BASE_PAGES)).map(|page| (at(page), HEAD)).collect();
     let mut heads = vec![0u8; HEAD * pieces.len()];

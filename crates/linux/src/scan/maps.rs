@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 
 use super::ScanError;
+use crate::deadline;
 
 /// What backs a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,8 +138,10 @@ pub(super) fn parse_smaps(text: impl BufRead) -> std::io::Result<Vec<RawVma>> {
 
 /// The process's mappings by text. Walks all its page tables: 10 ms per GB.
 pub(super) fn read_smaps(pid: i32) -> Result<Vec<RawVma>, ScanError> {
-    let file = open(pid, "smaps")?;
-    let vmas = parse_smaps(BufReader::with_capacity(1 << 16, file)).map_err(gone_or("reading smaps"))?;
+    let vmas = super::within(pid, deadline::WALK, move || {
+        let file = open(pid, "smaps")?;
+        parse_smaps(BufReader::with_capacity(1 << 16, file)).map_err(gone_or("reading smaps"))
+    })?;
     if vmas.is_empty() {
         return Err(ScanError::Gone);
     }

@@ -15,8 +15,10 @@
 
 use std::io;
 
-use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
+
+use crate::deadline::{self, Late};
+use crate::process::Process;
 
 mod bpf;
 mod by_module;
@@ -186,6 +188,9 @@ pub enum ScanError {
         /// The error.
         source: io::Error,
     },
+    /// It holds its address space locked, or did when it was asked last.
+    #[error("{0}; left alone until it returns")]
+    Locked(#[from] Late),
 }
 
 impl ScanError {
@@ -194,6 +199,8 @@ impl ScanError {
         match self {
             Self::Gone => "gone".to_owned(),
             Self::Refused { what, .. } => (*what).to_owned(),
+            Self::Locked(Late::Now(_) | Late::Still) => "locked".to_owned(),
+            Self::Locked(other) => other.to_string(),
             Self::Io { doing, source } => format!("{doing}: {:?}", source.raw_os_error()),
         }
     }
@@ -263,9 +270,19 @@ pub trait Scanner {
 
     /// Clears the accessed bits of these many regions from `address` on, where it can do that better than MADV_COLD does: how many of
     /// them were reached. `None`: it cannot.
-    fn clear(&mut self, _pidfd: BorrowedFd<'_>, _address: u64, _regions: usize) -> Option<Result<usize, Errno>> {
+    fn clear(&mut self, _process: &Process, _address: u64, _regions: usize) -> Option<Result<usize, Errno>> {
         None
     }
+}
+
+/// Does what may wait for the lock of a process's address space, for a limited time.
+fn within<T: Send + 'static>(
+    pid: i32,
+    limit: std::time::Duration,
+    work: impl FnOnce() -> Result<T, ScanError> + Send + 'static,
+) -> Result<T, ScanError> {
+    let pid = u32::try_from(pid).map_err(|_| ScanError::Gone)?;
+    deadline::within(pid, limit, work)?
 }
 
 /// Ranges must be aligned, in order within themselves, and below the kernel's half.

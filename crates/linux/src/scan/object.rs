@@ -13,6 +13,7 @@ use super::intf::*;
 use super::raw::Mapping;
 use super::ScanError;
 use crate::bpf::{self, libbpf};
+use crate::deadline;
 use crate::sys::{self, Tasks};
 
 /// BPF links that the eBPF scanner keeps open, a descriptor each; the least recently used one makes room.
@@ -174,34 +175,39 @@ impl Object {
         Err(ScanError::Gone)
     }
 
-    /// The binary VMA records of a process.
+    /// The binary VMA records of a process. The iterator takes the lock of its address space.
     pub(super) fn vma_records(&mut self, pid: i32) -> Result<Vec<u8>, ScanError> {
         self.on_live_thread(pid, |object, tid| {
-            let mut bytes: Vec<u8> = Vec::new();
-            let mut buffer = vec![0u8; 2048 * VMA_RECORD];
-            let mut iterator = object.iterator(tid, Program::Vma)?;
-            let mut last = 0;
-            loop {
-                let n = match iterator.read(&mut buffer) {
-                    Ok(n) => n / VMA_RECORD * VMA_RECORD,
-                    Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-                    Err(e) => return Err(ScanError::io("reading the VMA iterator")(e)),
-                };
-                // Seen on 6.18: at its end the iterator repeats the last VMA for ever. Addresses only grow otherwise.
-                let end = n.checked_sub(VMA_RECORD).map_or(0, |at| {
-                    u64::from_ne_bytes(buffer[at + 8..at + 16].try_into().expect("eight bytes"))
-                });
-                if end <= last {
-                    break;
-                }
-                last = end;
-                bytes.extend_from_slice(&buffer[..n]);
-            }
+            let iterator = object.iterator(tid, Program::Vma)?;
+            let bytes = super::within(pid, deadline::CALL, move || read_records(iterator))?;
             if bytes.is_empty() {
                 object.links.remove(&(tid, Program::Vma));
                 return Ok(None);
             }
             Ok(Some(bytes))
         })
+    }
+}
+
+/// All records of an iterator over mappings.
+fn read_records(mut iterator: File) -> Result<Vec<u8>, ScanError> {
+    let mut bytes: Vec<u8> = Vec::new();
+    let mut buffer = vec![0u8; 2048 * VMA_RECORD];
+    let mut last = 0;
+    loop {
+        let n = match iterator.read(&mut buffer) {
+            Ok(n) => n / VMA_RECORD * VMA_RECORD,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+            Err(e) => return Err(ScanError::io("reading the VMA iterator")(e)),
+        };
+        // Seen on 6.18: at its end the iterator repeats the last VMA for ever. Addresses only grow otherwise.
+        let end = n.checked_sub(VMA_RECORD).map_or(0, |at| {
+            u64::from_ne_bytes(buffer[at + 8..at + 16].try_into().expect("eight bytes"))
+        });
+        if end <= last {
+            return Ok(bytes);
+        }
+        last = end;
+        bytes.extend_from_slice(&buffer[..n]);
     }
 }

@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
 use super::maps::{self, gone_or, RawVma};
 use super::raw::Mapping;
@@ -10,6 +11,7 @@ use super::{
     check_address, check_ranges, contents, PageMap, RegionFlags, RegionScan, ScanError, ScanRange, Scanner, ZeroFilled,
     BASE_BYTES, BASE_PAGES, REGION_BYTES,
 };
+use crate::deadline;
 
 const PRESENT: u64 = 1 << 63;
 const SWAPPED: u64 = 1 << 62;
@@ -55,9 +57,11 @@ fn entries(bytes: &[u8]) -> Entries {
 
 fn region_entries(pid: i32, address: u64) -> Result<Entries, ScanError> {
     check_address(address)?;
-    let mut bytes = Vec::new();
-    read_entries(&maps::open(pid, "pagemap")?, address, 1, &mut bytes)?;
-    Ok(entries(&bytes))
+    super::within(pid, deadline::CALL, move || {
+        let mut bytes = Vec::new();
+        read_entries(&maps::open(pid, "pagemap")?, address, 1, &mut bytes)?;
+        Ok(entries(&bytes))
+    })
 }
 
 /// Mapped base pages of the region that are not exclusively this process's, without those in `zero`.
@@ -154,13 +158,18 @@ impl Scanner for PagemapScanner {
 
     fn scan(&mut self, pid: i32, ranges: &[ScanRange], out: &mut Vec<RegionScan>) -> Result<(), ScanError> {
         check_ranges(ranges)?;
-        let file = maps::open(pid, "pagemap")?;
+        let file = super::within(pid, deadline::CALL, move || maps::open(pid, "pagemap"))?;
+        let file = Arc::new(file);
         let mut bytes = std::mem::take(&mut self.bytes);
         for range in ranges {
             let mut at = range.start;
             while at < range.end {
                 let regions = ((range.end - at) / REGION_BYTES).min(BATCH);
-                read_entries(&file, at, regions, &mut bytes)?;
+                let file = Arc::clone(&file);
+                bytes = super::within(pid, deadline::CALL, move || {
+                    read_entries(&file, at, regions, &mut bytes)?;
+                    Ok(bytes)
+                })?;
                 for (i, bytes) in bytes.chunks_exact(4096).enumerate() {
                     let region = self.count(at + i as u64 * REGION_BYTES, &entries(bytes));
                     if region.mapped > 0 || region.swapped > 0 {

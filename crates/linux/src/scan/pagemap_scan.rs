@@ -2,6 +2,7 @@
 //! cannot see accessed bits.
 
 use std::fs::File;
+use std::sync::Arc;
 
 use super::maps::{self, gone_or, RawVma};
 use super::raw::{self, PageRegion, PmScanArg};
@@ -9,6 +10,7 @@ use super::{
     check_address, check_ranges, contents, pagemap, PageMap, RegionFlags, RegionScan, ScanError, ScanRange, Scanner,
     ZeroFilled, BASE_BYTES, BASE_PAGES, REGION_BYTES,
 };
+use crate::deadline;
 
 const PRESENT: u64 = 1 << 3;
 const SWAPPED: u64 = 1 << 4;
@@ -24,11 +26,16 @@ pub struct PagemapScanScanner {
     runs: Vec<PageRegion>,
 }
 
+fn open(pid: i32) -> Result<Arc<File>, ScanError> {
+    super::within(pid, deadline::CALL, move || maps::open(pid, "pagemap")).map(Arc::new)
+}
+
 /// Calls `run` for each run of present or swapped pages in the range.
 fn walk(
-    file: &File,
+    pid: i32,
+    file: &Arc<File>,
     range: &ScanRange,
-    runs: &mut [PageRegion],
+    runs: &mut Vec<PageRegion>,
     mut run: impl FnMut(&PageRegion),
 ) -> Result<(), ScanError> {
     let mut at = range.start;
@@ -40,7 +47,16 @@ fn walk(
             return_mask: PRESENT | SWAPPED | PFNZERO | HUGE,
             ..PmScanArg::default()
         };
-        let (n, walk_end) = raw::pagemap_scan(file, arg, runs).map_err(gone_or("PAGEMAP_SCAN"))?;
+        // Where the call does not return in time its list is lost with it.
+        let (file, mut list) = (Arc::clone(file), std::mem::take(runs));
+        list.resize(RUNS, PageRegion::default());
+        let called = super::within(pid, deadline::WALK, move || {
+            let done = raw::pagemap_scan(&file, arg, &mut list).map_err(gone_or("PAGEMAP_SCAN"));
+            Ok((done, list))
+        });
+        let (done, list) = called?;
+        *runs = list;
+        let (n, walk_end) = done?;
         let mut seen = at;
         for found in &runs[..n] {
             if found.start < seen || found.end <= found.start || found.end > range.end || found.start % BASE_BYTES != 0
@@ -68,13 +84,14 @@ impl PagemapScanScanner {
         let mut scanner = PagemapScanScanner {
             runs: vec![PageRegion::default(); RUNS],
         };
-        let file = maps::open(std::process::id() as i32, "pagemap")?;
+        let us = std::process::id() as i32;
+        let file = open(us)?;
         let here = ScanRange {
             start: REGION_BYTES,
             end: 2 * REGION_BYTES,
             young: false,
         };
-        walk(&file, &here, &mut scanner.runs, |_| {})
+        walk(us, &file, &here, &mut scanner.runs, |_| {})
             .map_err(|e| ScanError::refused("pagemap_scan", format!("needs Linux 6.7: {e}")))?;
         Ok(scanner)
     }
@@ -95,10 +112,10 @@ impl Scanner for PagemapScanScanner {
 
     fn scan(&mut self, pid: i32, ranges: &[ScanRange], out: &mut Vec<RegionScan>) -> Result<(), ScanError> {
         check_ranges(ranges)?;
-        let file = maps::open(pid, "pagemap")?;
+        let file = open(pid)?;
         for range in ranges {
             let first = out.len();
-            walk(&file, range, &mut self.runs, |run| {
+            walk(pid, &file, range, &mut self.runs, |run| {
                 let mut at = run.start;
                 while at < run.end {
                     let address = at & !(REGION_BYTES - 1);
@@ -128,14 +145,14 @@ impl Scanner for PagemapScanScanner {
 
     fn page_map(&mut self, pid: i32, address: u64) -> Result<PageMap, ScanError> {
         check_address(address)?;
-        let file = maps::open(pid, "pagemap")?;
+        let file = open(pid)?;
         let mut map = PageMap::default();
         let range = ScanRange {
             start: address,
             end: address + REGION_BYTES,
             young: false,
         };
-        walk(&file, &range, &mut self.runs, |run| {
+        walk(pid, &file, &range, &mut self.runs, |run| {
             if run.categories & PRESENT == 0 {
                 return;
             }

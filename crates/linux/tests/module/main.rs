@@ -8,6 +8,7 @@
 //! | `blocks` | what blocks hold |
 //! | `compact` | chosen blocks emptied |
 //! | `age` | accessed bits |
+//! | `device` | a device's memory, which has no struct pages |
 //! | `probe` | allocations timed |
 //! | `unload` | the module goes, and comes back |
 //! | `storm` | random calls in every state of the machine |
@@ -21,6 +22,7 @@ mod blocks;
 mod bounds;
 mod calls;
 mod compact;
+mod device;
 mod memory;
 mod probe;
 mod storm;

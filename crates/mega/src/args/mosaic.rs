@@ -55,8 +55,8 @@ impl From<MosaicFork> for Fork {
 1G@0,2M is the first gigabyte on a 1 GB page and the rest on 2 MB pages; what
 no interval covers has base pages. 2M and 1G come from hugetlb; 2M:thp is
 aligned memory with advice. Options come before the environment
-(MEGA_MOSAIC_HEAP, _ANON, _HEAP_SIZE, _ANON_SIZE, _FALLBACK, _FORK, _INHERIT,
-_REPORT), and that before the file. See docs/memomania.md for details.
+(MEGA_MOSAIC_HEAP, _ANON, _HEAP_SIZE, _ANON_SIZE, _FALLBACK, _FORK, _DEMOTE,
+_INHERIT, _REPORT), and that before the file. See docs/memomania.md for details.
 Exits with the command's own status; 125: mega itself failed, 126: the command
 cannot be executed, 127: not found."
 )]
@@ -92,6 +92,11 @@ pub struct MosaicArgs {
     /// What a forked child does with hugetlb pages (default: auto)
     #[arg(long, value_name = "HOW")]
     pub fork: Option<MosaicFork>,
+
+    /// Never replace a hugetlb page by base pages while the program uses it: for memory
+    /// that is pinned (io_uring buffers, RDMA, VFIO). What needs it fails with ENOMEM
+    #[arg(long)]
+    pub no_demote: bool,
 
     /// Leave programs alone that the command executes
     #[arg(long)]

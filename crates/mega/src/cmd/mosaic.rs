@@ -85,6 +85,7 @@ fn settings(args: &MosaicArgs) -> Result<Partial> {
             .transpose()?,
         fallback: args.fallback.map(Into::into),
         fork: args.fork.map(Into::into),
+        demote: args.no_demote.then_some(false),
         inherit: args.no_inherit.then_some(false),
         report: args
             .report_file

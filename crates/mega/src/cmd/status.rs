@@ -50,6 +50,17 @@ pub fn run(args: &StatusArgs) -> Result<()> {
             word(&rule, "policy"),
             word(&rule, "from")
         )?;
+        if let (Some(share), Some(missed)) = (rule["guarantee"].as_f64(), rule["guarantee_missed"].as_object()) {
+            let missed: Vec<String> = missed
+                .iter()
+                .map(|(pid, why)| format!("{} ({})", printable(pid), printable(why.as_str().unwrap_or_default())))
+                .collect();
+            let missed = match missed.is_empty() {
+                true => "kept".to_owned(),
+                false => format!("missed by process {}", missed.join(", ")),
+            };
+            writeln!(out, "  guarantee {:.0}%: {missed}", 100.0 * share)?;
+        }
         for process in list(&rule, "processes") {
             writeln!(
                 out,

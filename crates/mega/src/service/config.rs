@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use mega_core::policy::guarantee::PARAMETER;
 use mega_core::units::{Bytes, Share};
 use serde_json::{json, Map, Value as Json};
 
@@ -38,6 +39,15 @@ pub struct Loop {
     pub set: Vec<String>,
     /// The stall budget, in millionths.
     pub stall: u32,
+}
+
+impl Loop {
+    /// The coverage that it guarantees.
+    pub fn guarantee(&self) -> Option<Share> {
+        let given = self.set.iter().filter_map(|set| set.split_once('='));
+        let mut given = given.filter(|(name, _)| *name == PARAMETER);
+        given.next().and_then(|(_, share)| share.parse().ok())
+    }
 }
 
 impl Config {
@@ -257,6 +267,14 @@ impl Rule {
         }
     }
 
+    /// `guarantee`
+    pub fn guarantee(&self) -> Option<Share> {
+        match self.value("guarantee") {
+            Some(Value::Share(share)) => Some(share),
+            _ => None,
+        }
+    }
+
     fn needs(&self) -> Loop {
         let stall = match self.value("stall-budget") {
             Some(Value::Share(share)) => share.as_millionths(),
@@ -267,6 +285,7 @@ impl Rule {
             policy => policy,
         };
         let mut set = self.set.clone();
+        set.extend(self.guarantee().map(|share| format!("{PARAMETER}={share}")));
         set.sort();
         Loop { policy, set, stall }
     }
@@ -407,6 +426,15 @@ mod tests {
         assert_eq!(first.rules[0].patterns, second.rules[0].patterns);
         assert_eq!(first.rules[0].name(), second.rules[0].name());
         assert!(second.dry_run());
+    }
+
+    #[test]
+    fn a_guarantee_is_a_parameter_of_the_rules_loop() {
+        let text = "[[rule]]\nmatch = { comm = \"x\" }\npolicy = \"mega\"\nguarantee = \"95%\"\n";
+        let config = made(&[("etc/mega/mega.toml", text)]).1.unwrap();
+        assert_eq!(config.rules[0].guarantee(), Some(Share::percent(95)));
+        let loops = config.loops();
+        assert_eq!(loops.keys().next().unwrap().set, ["guarantee=95%"]);
     }
 
     #[test]

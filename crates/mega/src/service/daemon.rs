@@ -401,6 +401,11 @@ impl Daemon {
                     "name": rule.name(), "from": rule.place.to_string(), "policy": rule.policy(), "scans": scans, "processes": processes,
                     "resident_bytes": resident,
                 });
+                if let Some(share) = rule.guarantee() {
+                    let tables = self.tell.totals.tables();
+                    of_rule["guarantee"] = json!(share.fraction());
+                    of_rule["guarantee_missed"] = json!(tables.rules.get(&rule.name()).map(|of| of.missed.clone()).unwrap_or_default());
+                }
                 extend(&mut of_rule, self.loops.book.sum(&pids));
                 of_rule
             })

@@ -40,6 +40,8 @@ pub enum Kind {
     Budget,
     /// `"5%"`
     Share,
+    /// `"95%"`, above zero.
+    Guarantee,
     /// `"64M"`
     Size,
     /// The same, for files on disk.
@@ -99,7 +101,7 @@ impl Kind {
     pub fn about(self) -> &'static str {
         match self {
             Self::Time => "time: \"500ms\", \"5s\"",
-            Self::Budget | Self::Share => "share: \"5%\"",
+            Self::Budget | Self::Share | Self::Guarantee => "share: \"5%\"",
             Self::Size | Self::DiskSize => "bytes: \"64M\", \"2G\"",
             Self::Count => "whole number",
             Self::Bool => "true or false",
@@ -127,6 +129,11 @@ impl Kind {
             },
             Self::Budget => parse_budget(text).map(Value::Share),
             Self::Share => text.parse().map(Value::Share).map_err(|e| format!("{e}")),
+            Self::Guarantee => match text.parse::<Share>() {
+                Ok(share) if share == Share::ZERO => Err("must be above 0%".to_owned()),
+                Ok(share) => Ok(Value::Share(share)),
+                Err(error) => Err(error.to_string()),
+            },
             Self::Size => text.parse().map(Value::Size).map_err(|e| format!("{e}")),
             Self::DiskSize => match text.parse::<Bytes>() {
                 Ok(bytes) if !DISK_SIZES.contains(&bytes.0) => Err("must be from 1M to 1T".to_owned()),
@@ -268,6 +275,7 @@ pub const KEYS: &[Key] = keys! {
     Rule "policy" Policy "auto" "see below" "What is done to them."
     Rule "set" Parameters "" "the policy's own" "Parameters of the policy (`mega policies`)."
     Rule "stall-budget" Budget "5%" "above 0%" "The largest share of time that a program may be stalled by our actions."
+    Rule "guarantee" Guarantee "" "above 0%" "Coverage, the share of a process's mapped memory in huge pages, that is kept at or above this: demotions are given up and the fullest regions promoted for it, within the budgets. Where it is missed, the journal, the status and the metrics say why."
     Rule "min-resident" Size "0" "from 0" "Processes with less resident memory than this are not managed until they have grown."
     Match "unit" Name "" "1 to 512 bytes" "The systemd unit that the process is in, by its name in the control group's path; .service is added to a name without a type."
     Match "cgroup" Path "" "1 to 512 bytes" "The path of its control group, from the hierarchy's root: /system.slice/**."

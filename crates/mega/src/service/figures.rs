@@ -86,6 +86,16 @@ impl Book {
         })
     }
 
+    /// Why a process has not more in huge pages: what was refused or deferred most often since the last scan.
+    pub fn why_not(&self, pid: u32) -> Option<String> {
+        let inner = self.inner();
+        let refusals = &inner.processes.get(&pid)?.refusals;
+        refusals
+            .iter()
+            .max_by_key(|(_, times)| **times)
+            .map(|(why, _)| why.clone())
+    }
+
     /// Where a managed process belongs.
     pub fn place_of(&self, pid: u32) -> Option<Arc<Place>> {
         self.inner().places.get(&pid).map(|(_, place)| Arc::clone(place))

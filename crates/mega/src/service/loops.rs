@@ -93,7 +93,7 @@ impl Loops {
                 book: loops.book.clone(),
                 beat: Arc::clone(&loops.beat),
             };
-            let watcher = Watcher::new(number, &needs.policy, &loops.book, tell);
+            let watcher = Watcher::new(number, needs, &loops.book, tell);
             let (options, ready) = (options(config, needs), ready.clone());
             let stop = read.try_clone().context("cannot watch for the end")?;
             let thread = std::thread::Builder::new().name(format!("mega-{}", needs.policy));

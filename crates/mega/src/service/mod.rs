@@ -6,6 +6,7 @@ pub mod describe;
 mod figures;
 mod files;
 mod glob;
+mod guarantee;
 pub mod journal;
 mod loops;
 mod matching;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use mega_core::policy::guarantee::PARAMETER;
 use toml::de::{DeTable, DeValue};
 use toml::Spanned;
 
@@ -213,6 +214,14 @@ impl Reader<'_> {
         let set = tables
             .get("set")
             .map_or_else(Vec::new, |value| self.parameters(&values, value));
+        let policy = values.get("policy").map_or("auto", |given| given.text.as_str());
+        if let (Some(given), "off" | "base" | "leave-alone") = (values.get("guarantee"), policy) {
+            let text = format!("guarantee: policy '{policy}' makes no huge pages");
+            self.problems.push(Problem {
+                place: given.place.clone(),
+                text,
+            });
+        }
         // What stands in the file is checked whole, so that all mistakes are named at once.
         (self.problems.len() == before).then(|| Rule {
             place: self.place(at),
@@ -237,6 +246,11 @@ impl Reader<'_> {
         }
         let mut set = Vec::new();
         for (name, value) in table {
+            if name.get_ref() == PARAMETER {
+                let text = format!("set: {PARAMETER} is a key of the rule itself");
+                self.wrong(name.span().start, text);
+                continue;
+            }
             let text = match value.get_ref() {
                 DeValue::String(text) => text.to_string(),
                 DeValue::Integer(number) => number.as_str().to_owned(),
@@ -329,6 +343,21 @@ mod tests {
                 "nonsense",
             ),
             ("[daemon]\ninterval = \"5s\n", "f:2:", ""),
+            (
+                "[[rule]]\nmatch = { comm = \"x\" }\nset = { guarantee = \"9%\" }\n",
+                "f:3:9: ",
+                "key of the rule",
+            ),
+            (
+                "[[rule]]\nmatch = { comm = \"x\" }\npolicy = \"off\"\nguarantee = \"95%\"\n",
+                "f:4:13: ",
+                "makes no huge pages",
+            ),
+            (
+                "[[rule]]\nmatch = { comm = \"x\" }\nguarantee = \"0%\"\n",
+                "f:3:13: ",
+                "above 0%",
+            ),
         ] {
             let found = problems(text);
             assert!(

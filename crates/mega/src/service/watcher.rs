@@ -4,8 +4,11 @@ use std::sync::Arc;
 
 use mega_core::control::Observer;
 use mega_core::journal::{Event, Line};
+use serde_json::json;
 
-use super::figures::Book;
+use super::config::Loop;
+use super::figures::{Book, Place};
+use super::guarantee::Guarantees;
 use super::journal::Journal;
 use super::metrics::totals::Totals;
 
@@ -24,17 +27,40 @@ pub struct Watcher {
     policy: String,
     book: Book,
     tell: Tell,
+    guarantees: Option<Guarantees>,
 }
 
 impl Watcher {
     /// Of the loop of this number and policy.
-    pub fn new(number: usize, policy: &str, book: &Book, tell: &Tell) -> Self {
+    pub fn new(number: usize, needs: &Loop, book: &Book, tell: &Tell) -> Self {
         Self {
             number,
-            policy: policy.to_owned(),
+            policy: needs.policy.clone(),
             book: book.clone(),
             tell: tell.clone(),
+            guarantees: needs.guarantee().map(Guarantees::new),
         }
+    }
+
+    fn guarantee(&mut self, line: &Line, place: Option<&Place>) {
+        let (Some(of), Some(place)) = (&mut self.guarantees, place) else {
+            return;
+        };
+        let pid = line.event.pid().unwrap_or(0);
+        let change = of.event(&line.event, || self.book.why_not(pid));
+        if let (Event::Gone { .. }, None) = (&line.event, &change) {
+            self.tell.totals.guarantee(place, pid, None);
+        }
+        let Some(change) = change else { return };
+        if let Some(journal) = &self.tell.journal {
+            let fields = json!({
+                "rule": place.rule, "service": place.service, "pid": change.pid, "kept": change.why.is_none(),
+                "coverage_ppm": change.coverage.as_millionths(), "guarantee_ppm": of.least().as_millionths(),
+                "why": change.why,
+            });
+            journal.say("guarantee", &fields);
+        }
+        self.tell.totals.guarantee(place, change.pid, change.why);
     }
 }
 
@@ -44,6 +70,8 @@ impl Observer for Watcher {
         if let Some(journal) = &self.tell.journal {
             journal.event(&self.policy, place.as_deref(), line);
         }
+        // Before the book forgets what was refused.
+        self.guarantee(line, place.as_deref());
         match (&line.event, &place) {
             (Event::Scanned { took_ns, cpu_ns, .. }, _) => {
                 self.tell.totals.scanned(&self.policy, self.number, *took_ns, *cpu_ns);

@@ -3,6 +3,7 @@
 //! ```toml
 //! fallback = "smaller"     # or "fail"
 //! fork = "auto"            # or "copy", "share"
+//! demote = true            # replace hugetlb pages by base pages where the program needs that
 //! inherit = true           # preload programs that the program executes, too
 //! report = "mosaic.jsonl"  # each process appends a line when it ends
 //!
@@ -25,6 +26,7 @@ struct File {
     anon: Option<Pool>,
     fallback: Option<String>,
     fork: Option<String>,
+    demote: Option<bool>,
     inherit: Option<bool>,
     report: Option<String>,
 }
@@ -65,6 +67,7 @@ pub fn parse(name: &str, text: &str) -> Result<Partial, SettingError> {
         anon_bytes,
         fallback: file.fallback.map(|text| word(&field("fallback"), &text)).transpose()?,
         fork: file.fork.map(|text| word(&field("fork"), &text)).transpose()?,
+        demote: file.demote,
         inherit: file.inherit,
         report: file.report,
     })

@@ -34,7 +34,12 @@ pub struct Slot {
     pub kind: u8,
     /// 0, or [`USED`] and a protection while there are hugetlb pages here.
     pub live: u8,
+    /// 0, or what `live` was and the kind's number at bit 3, while base pages stand in for hugetlb pages during a fork.
+    lent: u8,
 }
+
+/// Where a [`Slot`] has the kind of what is lent.
+const LENT_KIND: u8 = 3;
 
 /// How much of a pool is in use, in base pages, by [`Kind`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -146,6 +151,24 @@ impl<'a> Map<'a> {
             slot.live = live;
         }
         self.remember_peaks();
+    }
+
+    /// Says that base pages stand in for the hugetlb pages of a granule, which were of this kind and `live`; or, with `None`, that they do not
+    /// any more.
+    pub fn set_lent(&mut self, start: usize, end: usize, lent: Option<(Kind, u8)>) {
+        for slot in &mut self.slots[start / SLOT_PAGES..end / SLOT_PAGES] {
+            slot.lent = lent.map_or(0, |(kind, live)| live | (kind as u8) << LENT_KIND);
+        }
+    }
+
+    /// The next granule from a page on for whose hugetlb pages base pages stand in, its kind and what `live` was.
+    pub fn next_lent(&self, from: usize) -> Option<(usize, usize, Kind, u8)> {
+        let first = from.div_ceil(SLOT_PAGES);
+        let at = first + self.slots[first..].iter().position(|slot| slot.lent != 0)?;
+        let lent = self.slots[at].lent;
+        let kind = Kind::from_number(lent >> LENT_KIND & 0x3);
+        let start = at * SLOT_PAGES;
+        Some((start, start + kind.bytes() / BASE, kind, lent & (USED | PROTECTION)))
     }
 
     fn remember_peaks(&mut self) {

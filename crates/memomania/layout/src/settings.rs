@@ -47,6 +47,8 @@ pub struct Settings<'a> {
     pub fallback: Fallback,
     /// When the program forks.
     pub fork: Fork,
+    /// Hugetlb pages may be replaced by base pages while the program uses them. That moves what a device or io_uring has pinned.
+    pub demote: bool,
     /// Programs that the program executes are preloaded, too.
     pub inherit: bool,
     /// A file to which each process appends a line of JSON when it ends; "" for none, "-" for standard error.
@@ -60,6 +62,7 @@ impl Default for Settings<'_> {
             anon: PoolSettings::default(),
             fallback: Fallback::default(),
             fork: Fork::default(),
+            demote: true,
             inherit: true,
             report: "",
         }
@@ -116,6 +119,8 @@ pub struct Partial {
     pub fallback: Option<Fallback>,
     /// When the program forks.
     pub fork: Option<Fork>,
+    /// Replace hugetlb pages by base pages where the program needs that.
+    pub demote: Option<bool>,
     /// For programs executed.
     pub inherit: Option<bool>,
     /// Where reports go.
@@ -140,13 +145,14 @@ impl fmt::Display for SettingError {
 impl std::error::Error for SettingError {}
 
 /// The environment variables that a [`Partial`] is read from, in the order of its fields.
-pub const VARIABLES: [&str; 8] = [
+pub const VARIABLES: [&str; 9] = [
     "MEGA_MOSAIC_HEAP",
     "MEGA_MOSAIC_ANON",
     "MEGA_MOSAIC_HEAP_SIZE",
     "MEGA_MOSAIC_ANON_SIZE",
     "MEGA_MOSAIC_FALLBACK",
     "MEGA_MOSAIC_FORK",
+    "MEGA_MOSAIC_DEMOTE",
     "MEGA_MOSAIC_INHERIT",
     "MEGA_MOSAIC_REPORT",
 ];
@@ -184,7 +190,7 @@ pub fn word<T: Word>(name: &str, text: &str) -> Result<T, SettingError> {
 impl Partial {
     /// What the environment says. An empty variable says nothing.
     pub fn from_environment(get: impl Fn(&str) -> Option<String>) -> Result<Self, SettingError> {
-        let [heap, anon, heap_bytes, anon_bytes, fallback, fork, inherit, report] = VARIABLES;
+        let [heap, anon, heap_bytes, anon_bytes, fallback, fork, demote, inherit, report] = VARIABLES;
         let get = |name: &'static str| get(name).filter(|text| !text.is_empty()).map(|text| (name, text));
         Ok(Self {
             heap: get(heap).map(|(n, t)| layout(n, &t)).transpose()?,
@@ -193,6 +199,7 @@ impl Partial {
             anon_bytes: get(anon_bytes).map(|(n, t)| size(n, &t)).transpose()?,
             fallback: get(fallback).map(|(n, t)| word(n, &t)).transpose()?,
             fork: get(fork).map(|(n, t)| word(n, &t)).transpose()?,
+            demote: get(demote).map(|(n, t)| word(n, &t)).transpose()?,
             inherit: get(inherit).map(|(n, t)| word(n, &t)).transpose()?,
             report: get(report).map(|(_, t)| t),
         })
@@ -207,6 +214,7 @@ impl Partial {
             anon_bytes: self.anon_bytes.or(lower.anon_bytes),
             fallback: self.fallback.or(lower.fallback),
             fork: self.fork.or(lower.fork),
+            demote: self.demote.or(lower.demote),
             inherit: self.inherit.or(lower.inherit),
             report: self.report.or(lower.report),
         }
@@ -224,6 +232,7 @@ impl Partial {
             anon: pool(self.anon, self.anon_bytes),
             fallback: self.fallback.unwrap_or(default.fallback),
             fork: self.fork.unwrap_or(default.fork),
+            demote: self.demote.unwrap_or(default.demote),
             inherit: self.inherit.unwrap_or(default.inherit),
             report: self.report.as_deref().unwrap_or(default.report),
         }

@@ -6,7 +6,7 @@
 //!           │ │   │ │              │ └ anonymous pool's intervals
 //!           │ │   │ │              └ its pages of 4 KB at least, hexadecimal; 0 for the library's choice
 //!           │ │   └─┴ the same of the heap
-//!           │ └ f or s: fail or smaller; a, c or x: fork auto, copy or share; i or n: inherit or not
+//!           │ └ f or s: fail or smaller; a, c or x: fork auto, copy or share; i or n: inherit or not; p: pages are never replaced
 //!           └ version
 //! ```
 //!
@@ -76,6 +76,7 @@ pub fn encode(settings: &Settings<'_>) -> String {
         if settings.inherit { 'i' } else { 'n' },
     ]
     .into_iter()
+    .chain((!settings.demote).then_some('p'))
     .collect();
     let pool = |pool: &PoolSettings| {
         let intervals = pool.layout.intervals().iter().map(|interval| {
@@ -113,6 +114,7 @@ pub fn decode(value: &str) -> Result<Settings<'_>, WireError> {
             'x' => settings.fork = Fork::Share,
             'i' => settings.inherit = true,
             'n' => settings.inherit = false,
+            'p' => settings.demote = false,
             _ => return Err(WireError::Field(2)),
         }
     }
@@ -183,6 +185,12 @@ mod tests {
         let value = "1;sai;0;g0+40000m40000;0;t0;/path/of/report";
         assert_eq!(encode(&settings), value);
         assert_eq!(decode(value), Ok(settings));
+        let kept = Settings {
+            demote: false,
+            ..settings
+        };
+        assert_eq!(encode(&kept), value.replace("sai", "saip"));
+        assert_eq!(decode(&encode(&kept)), Ok(kept));
     }
 
     #[test]
@@ -237,7 +245,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn any_value_is_read_or_refused(value in "1;[fsacxin]{0,3};[0-9a-f]{0,3};[ktmg0-9a-f+]{0,20};0;[tm0+200]{0,9};.{0,9}|.{0,30}") {
+        fn any_value_is_read_or_refused(value in "1;[fsacxinp]{0,4};[0-9a-f]{0,3};[ktmg0-9a-f+]{0,20};0;[tm0+200]{0,9};.{0,9}|.{0,30}") {
             if let Ok(settings) = decode(&value) {
                 assert_eq!(decode(&encode(&settings)), Ok(settings));
             }

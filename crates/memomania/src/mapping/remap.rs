@@ -94,6 +94,11 @@ pub fn mremap(old: usize, old_length: usize, new_length: usize, flags: i32, new:
             return Err(ENOMEM);
         }
     }
+    if !world.settings.demote && has_hugetlb(&world, old, old_bytes) {
+        // It would be copied.
+        report::count(Event::DemotionFailed);
+        return Err(ENOMEM);
+    }
     let target = target(
         &mut world,
         (old, old_bytes),
@@ -282,20 +287,30 @@ fn transfer(world: &mut World, from: usize, to: usize, bytes: usize, protection:
         let moved = to_kind.filter(|_| is_ordinary(from_kind) && is_ordinary(to_kind));
         match moved.filter(|_| sys::mremap(source, step, step, KNOWN, target).is_ok()) {
             Some(kind) => Pool::advise_kind(target, step, kind),
-            None => copy(source, target, step, protection, to_kind.is_some())?,
+            None => {
+                let whole = whole(world, source, step);
+                copy(source, target, step, whole, protection, to_kind.is_some())?;
+            }
         }
         done += step;
     }
     Ok(())
 }
 
-/// Both have this protection; or the target can be written, if it is not `protected`.
-fn copy(from: usize, to: usize, bytes: usize, protection: Page, protected: bool) -> Result<()> {
+/// Both have this protection; or the target can be written, if it is not `protected`. The protection of the source can be changed from `start` on.
+fn copy(
+    from: usize,
+    to: usize,
+    bytes: usize,
+    (start, length): (usize, usize),
+    protection: Page,
+    protected: bool,
+) -> Result<()> {
     let protection = i32::from(protection);
     let is_readable = protection & flag::PROT_READ != 0;
     let is_writable = protection & flag::PROT_WRITE != 0 || !protected;
     if !is_readable {
-        sys::mprotect(from, bytes, flag::PROT_READ)?;
+        sys::mprotect(start, length, flag::PROT_READ)?;
     }
     if !is_writable {
         sys::mprotect(to, bytes, flag::PROT_READ | flag::PROT_WRITE)?;
@@ -310,9 +325,23 @@ fn copy(from: usize, to: usize, bytes: usize, protection: Page, protected: bool)
         sys::mprotect(to, bytes, protection)?;
     }
     if !is_readable {
-        sys::mprotect(from, bytes, protection)?;
+        sys::mprotect(start, length, protection)?;
     }
     Ok(())
+}
+
+/// The address and bytes of the hugetlb pages that a range touches, whose protection can only be changed as a whole; of anything else the range.
+fn whole(world: &World, address: usize, bytes: usize) -> (usize, usize) {
+    let mut pools = world.pools.iter().flatten();
+    let Some(pool) = pools.find(|pool| pool.extent().meets(address, address + 1)) else {
+        return (address, bytes);
+    };
+    let (first, last) = pool.range(address, address + bytes);
+    if !pool.map.kind(first).is_hugetlb() {
+        return (address, bytes);
+    }
+    let (start, end) = (pool.map.granule(first).0, pool.map.granule(last - 1).1);
+    (pool.address(start), (end - start) * BASE)
 }
 
 /// What backs an address (nothing of ours: `None`), and for how many bytes that is so.
@@ -330,6 +359,19 @@ fn stretch(world: &World, address: usize, most: usize) -> (Option<Kind>, usize) 
         }
         None => (None, most),
     }
+}
+
+/// Something of a range is on hugetlb pages.
+fn has_hugetlb(world: &World, address: usize, bytes: usize) -> bool {
+    let mut done = 0;
+    while done < bytes {
+        let (kind, step) = stretch(world, address + done, bytes - done);
+        if kind.is_some_and(Kind::is_hugetlb) {
+            return true;
+        }
+        done += step;
+    }
+    false
 }
 
 /// Moves what the program had put into a pool itself: the kernel does it, and the place is the pool's again.
@@ -358,8 +400,11 @@ fn move_foreign(
         .find(|pool| pool.extent().meets(old, old + 1))
     {
         let (start, end) = pool.range(old, old + old_bytes);
-        pool.seal(start, end);
-        pool.unmap(start, end)?;
+        match pool.seal(start, end) {
+            true => pool.unmap(start, end)?,
+            // Another thread's mapping has got there first: it is left alone for ever.
+            false => pool.take_foreign(start, end, 0),
+        }
     }
     Ok(placed)
 }

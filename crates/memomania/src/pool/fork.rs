@@ -1,10 +1,12 @@
 //! What becomes of a pool's hugetlb pages when the program forks ([`crate::fork`] says when what is done).
 
+use memomania_layout::map::{PROTECTION, READ_WRITE, USED};
 use memomania_layout::page::Kind;
 use memomania_layout::request::flag;
 
-use super::{Pool, ANONYMOUS, RESERVED};
-use crate::demote::{self, Held};
+use super::Pool;
+use crate::demote;
+use crate::report::{self, Event};
 use crate::sys::{self, Result, ENOMEM};
 
 impl Pool {
@@ -44,120 +46,112 @@ impl Pool {
         None
     }
 
-    /// Holds writers to hugetlb pages of this kind back. Neighbours at once: each range that is held cuts the kernel's mappings at its ends.
-    pub fn hold_all(&self, kind: Kind, held: &Held) {
-        let mut from = 0;
-        while let Some((first, mut last)) = self.next_live(kind, from) {
-            while let Some((_, end)) = self.next_live(kind, last).filter(|(next, _)| *next == last) {
-                last = end;
-            }
-            let _ = held.hold(self.address(first), Self::bytes(first, last));
-            from = last;
+    /// Before a fork: has base pages stand in for the hugetlb pages of this kind, until [`Self::take_back`].
+    pub fn lend(&mut self, kind: Kind) -> Result<()> {
+        if !self.demotes && self.hugetlb_bytes(kind) > 0 {
+            return Err(ENOMEM);
         }
-    }
-
-    /// Lets writers to hugetlb pages of this kind go on.
-    pub fn let_go_all(&self, kind: Kind, held: &Held) {
-        let mut from = 0;
+        let (mut result, mut from) = (Ok(()), 0);
         while let Some((first, last)) = self.next_live(kind, from) {
-            held.let_go(self.address(first), Self::bytes(first, last));
-            from = last;
-        }
-    }
-
-    /// In the child of a fork: copies all 2 MB pages, and lets the parent go on with each.
-    pub fn copy_all(&mut self, held: Option<&Held>) -> Result<()> {
-        let mut result = Ok(());
-        let mut from = 0;
-        while let Some((first, last)) = self.next_live(Kind::Huge, from) {
-            result = result.and(self.demote_as(first, last, false));
-            if let Some(held) = held {
-                held.let_go(self.address(first), Self::bytes(first, last));
+            let live = self.map.slot(first).live;
+            match self.replace(first, last, sys::has_threads()) {
+                Ok(()) => self.map.set_lent(first, last, Some((kind, live))),
+                Err(error) => result = Err(error),
             }
             from = last;
         }
         result
     }
 
-    /// Before a fork: copies what is in use of gigantic pages to base pages, for the child, which does not get those pages ([`Pool::bring`]).
-    pub fn make_shadow(&mut self) -> Result<()> {
-        let Some((mut first, mut last)) = self.next_live(Kind::Gigantic, 0) else {
-            return Ok(());
-        };
-        self.shadow = sys::mmap(0, Self::bytes(0, self.map.len()), 0, RESERVED, -1, 0)?;
-        let done = loop {
-            if let Err(error) = self.make_shadow_of(first, last) {
-                break Err(error);
+    /// After a fork, in the parent: has hugetlb pages again where base pages stood in for them; whether there were any. Where no page is to be
+    /// had any more base pages it is from now on.
+    pub fn take_back(&mut self) -> bool {
+        let (mut any, mut from) = (false, 0);
+        while let Some((first, last, kind, live)) = self.map.next_lent(from) {
+            self.map.set_lent(first, last, None);
+            if self.take_back_one(first, last, kind, live).is_err() {
+                report::count(Event::Demotion);
             }
-            match self.next_live(Kind::Gigantic, last) {
-                Some(next) => (first, last) = next,
-                None => break Ok(()),
-            }
-        };
-        if done.is_err() {
-            self.drop_shadow();
+            (any, from) = (true, last);
         }
-        done
+        any
     }
 
-    fn make_shadow_of(&self, first: usize, last: usize) -> Result<()> {
+    fn take_back_one(&mut self, first: usize, last: usize, kind: Kind, live: u8) -> Result<()> {
         let (address, bytes) = (self.address(first), Self::bytes(first, last));
-        let to = self.shadow + Self::bytes(0, first);
-        let protection = i32::from(self.map.slot(first).live) & flag::PROT_ALL;
-        let flags = ANONYMOUS | flag::MAP_FIXED;
-        sys::mmap(to, bytes, flag::PROT_READ | flag::PROT_WRITE, flags, -1, 0)?;
-        let _ = sys::madvise(to, bytes, libc::MADV_NOHUGEPAGE);
-        let is_readable = protection & flag::PROT_READ != 0;
-        if !is_readable {
-            sys::mprotect(address, bytes, protection | flag::PROT_READ)?;
+        if demote::is_own_stack(address, bytes) {
+            return Err(ENOMEM);
         }
-        self.copy_used(first, last, to);
-        if !is_readable {
-            sys::mprotect(address, bytes, protection)?;
+        let new = self.new_hugetlb(bytes, kind)?;
+        let protection = i32::from(live & PROTECTION);
+        let is_readable = protection & flag::PROT_READ != 0;
+        let mut done = match is_readable {
+            true => Ok(()),
+            false => self.protect_used(first, last, protection | flag::PROT_READ),
+        };
+        if done.is_ok() {
+            done = demote::replace(address, bytes, new, sys::has_threads(), || {
+                self.copy_used(first, last, new);
+                Ok(())
+            });
+        }
+        if let Err(error) = done {
+            let _ = sys::munmap(new, bytes);
+            if !is_readable {
+                let _ = self.protect_used(first, last, protection);
+            }
+            return Err(error);
+        }
+        self.map.set_kind(first, last, kind);
+        // Should its protection not be settable any more, it is as all of a new page is.
+        let settled = self.settle_hugetlb(first, last, kind, live);
+        settled.or_else(|_| self.settle_hugetlb(first, last, kind, USED | READ_WRITE))
+    }
+
+    fn protect_used(&self, first: usize, last: usize, protection: i32) -> Result<()> {
+        let mut at = first;
+        while at < last {
+            let next = self.map.run(at, last);
+            if self.map.page(at) & USED != 0 {
+                sys::mprotect(self.address(at), Self::bytes(at, next), protection)?;
+            }
+            at = next;
         }
         Ok(())
     }
 
-    /// In the child of a fork: has the copies where the gigantic pages were. What there is no copy of is no memory any more: touching it ends
-    /// the child, which must not go on with something else.
-    pub fn use_shadow(&mut self) -> Result<()> {
-        let mut result = Ok(());
+    /// After a fork, in the child: what stood in for hugetlb pages stays.
+    pub fn keep(&mut self) {
         let mut from = 0;
-        while let Some((first, last)) = self.next_live(Kind::Gigantic, from) {
-            let protection = i32::from(self.map.slot(first).live) & flag::PROT_ALL;
-            let (address, bytes) = (self.address(first), Self::bytes(first, last));
-            let moved = match self.shadow {
-                0 => Err(ENOMEM),
-                shadow => demote::place(shadow + Self::bytes(0, first), bytes, address),
-            };
-            result = result.and(match moved {
-                Ok(()) => self.became_ordinary(first, last, protection),
-                Err(error) => self.lose(first, last).and(Err(error)),
-            });
+        while let Some((first, last, ..)) = self.map.next_lent(from) {
+            self.map.set_lent(first, last, None);
+            report::count(Event::Demotion);
             from = last;
         }
-        self.drop_shadow();
+    }
+
+    /// In the child of a fork: copies all 2 MB pages.
+    pub fn copy_all(&mut self) -> Result<()> {
+        let (mut result, mut from) = (Ok(()), 0);
+        while let Some((first, last)) = self.next_live(Kind::Huge, from) {
+            result = result.and(self.replace(first, last, false));
+            report::count(Event::Demotion);
+            from = last;
+        }
         result
     }
 
-    /// Says that a hugetlb page is gone, with what was in it.
-    fn lose(&mut self, first: usize, last: usize) -> Result<()> {
-        self.map.set_live(first, last, 0);
-        self.map.set_kind(first, last, Kind::Base);
-        self.map.free(first, last, false);
-        self.clear(first, last)
-    }
-
-    /// There are copies.
-    pub fn has_shadow(&self) -> bool {
-        self.shadow != 0
-    }
-
-    /// Gives the copies back.
-    pub fn drop_shadow(&mut self) {
-        if self.shadow != 0 {
-            let _ = sys::munmap(self.shadow, Self::bytes(0, self.map.len()));
-            self.shadow = 0;
+    /// In the child of a fork: gigantic pages for which nothing stood in are no memory any more ([`Pool::settle_hugetlb`]). Touching them ends the
+    /// child, which must not go on with something else. Whether there were any.
+    pub fn lose_gigantic(&mut self) -> bool {
+        let (mut any, mut from) = (false, 0);
+        while let Some((first, last)) = self.next_live(Kind::Gigantic, from) {
+            self.map.set_live(first, last, 0);
+            self.map.set_kind(first, last, Kind::Base);
+            self.map.free(first, last, false);
+            let _ = self.clear(first, last);
+            (any, from) = (true, last);
         }
+        any
     }
 }

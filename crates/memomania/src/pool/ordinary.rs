@@ -7,16 +7,22 @@ use memomania_layout::request::flag;
 use super::{Pool, ANONYMOUS};
 use crate::demote;
 use crate::report::{self, Event};
-use crate::sys::{self, Result};
+use crate::sys::{self, Result, ENOMEM};
 
 impl Pool {
-    /// Replaces one hugetlb page by base pages, with its content and each page's protection.
+    /// Replaces one hugetlb page by base pages for good, with its content and each page's protection.
     pub fn demote(&mut self, start: usize, end: usize) -> Result<()> {
-        self.demote_as(start, end, sys::has_threads())
+        if !self.demotes {
+            report::count(Event::DemotionFailed);
+            return Err(ENOMEM);
+        }
+        self.replace(start, end, sys::has_threads())?;
+        report::count(Event::Demotion);
+        Ok(())
     }
 
-    /// As [`Self::demote`]; `shared` says whether other threads may be writing there.
-    pub fn demote_as(&mut self, start: usize, end: usize, shared: bool) -> Result<()> {
+    /// Replaces one hugetlb page by base pages; `shared` says whether other threads may be writing there.
+    pub(super) fn replace(&mut self, start: usize, end: usize, shared: bool) -> Result<()> {
         let live = self.map.slot(start).live;
         let (address, bytes) = (self.address(start), Self::bytes(start, end));
         let temporary = sys::mmap(0, bytes, flag::PROT_READ | flag::PROT_WRITE, ANONYMOUS, -1, 0)?;
@@ -64,7 +70,6 @@ impl Pool {
         self.map.set_live(start, end, 0);
         self.map.set_kind(start, end, Kind::Base);
         self.map.clean(start, end);
-        report::count(Event::Demotion);
         // What is not in use is not to be accessible, as in the rest of the pool.
         let mut at = start;
         while at < end {

@@ -1,11 +1,12 @@
 //! New memory: ordinary pages mapped, hugetlb pages brought, and what follows where those are short.
 
-use memomania_layout::map::{Page, Piece, DIRTY, READ_WRITE, USED};
+use memomania_layout::map::{Page, Piece, DIRTY, FOREIGN, READ_WRITE, USED};
 use memomania_layout::page::{Kind, BASE, HUGE};
 use memomania_layout::request::flag;
 use memomania_layout::settings::Fallback;
 
 use super::{Pool, ANONYMOUS};
+use crate::demote;
 use crate::report::{self, Event};
 use crate::sys::{self, Errno, Result, EINVAL, ENOMEM};
 
@@ -55,11 +56,9 @@ impl Pool {
     fn map_ordinary(&mut self, piece: Piece, protection: Page, flags: i32) -> Result<usize> {
         let Piece { start, end, kind } = piece;
         let (address, bytes) = (self.address(start), Self::bytes(start, end));
-        let flags = ANONYMOUS | flag::MAP_FIXED | flags & flag::MAP_NORESERVE;
-        if let Err(error) = sys::mmap(address, bytes, i32::from(protection), flags, -1, 0) {
-            self.seal(start, end);
-            return Err(error);
-        }
+        let flags = ANONYMOUS | flags & flag::MAP_NORESERVE;
+        let new = sys::mmap(0, bytes, i32::from(protection), flags, -1, 0)?;
+        self.place(new, start, end)?;
         Self::advise_kind(address, bytes, kind);
         self.map.take(start, end, protection);
         Ok(end)
@@ -104,32 +103,59 @@ impl Pool {
         Ok(end)
     }
 
-    /// Hugetlb pages for whole granules.
+    /// Hugetlb pages for whole granules. On failure nothing has changed.
     fn bring(&mut self, start: usize, end: usize, kind: Kind) -> Result<()> {
+        let bytes = Self::bytes(start, end);
+        let new = self.new_hugetlb(bytes, kind)?;
+        self.place(new, start, end)?;
+        self.settle_hugetlb(start, end, kind, USED | READ_WRITE)
+    }
+
+    /// Hugetlb pages somewhere outside of the pool.
+    pub(super) fn new_hugetlb(&self, bytes: usize, kind: Kind) -> Result<usize> {
         let shift = if kind == Kind::Gigantic {
             GIGANTIC_SHIFT
         } else {
             HUGE_SHIFT
         };
-        let flags = ANONYMOUS | flag::MAP_FIXED | flag::MAP_HUGETLB | shift;
-        let (address, bytes) = (self.address(start), Self::bytes(start, end));
-        if let Err(error) = sys::mmap(address, bytes, flag::PROT_READ | flag::PROT_WRITE, flags, -1, 0) {
-            self.seal(start, end);
-            return Err(error);
-        }
+        let flags = ANONYMOUS | flag::MAP_HUGETLB | shift;
+        let new = sys::mmap(0, bytes, flag::PROT_READ | flag::PROT_WRITE, flags, -1, 0)?;
         // The kernel keeps as many pages for us, but may not let us have them (a limit of the control group, or of nodes): touching would kill.
         if self.map.usage().live_peak[kind as usize] == 0 {
-            if let Err(error) = sys::madvise(address, HUGE, libc::MADV_POPULATE_WRITE).or_else(old_kernel) {
-                self.clear(start, end)?;
-                return Err(error);
-            }
+            let populated = sys::madvise(new, HUGE, libc::MADV_POPULATE_WRITE).or_else(old_kernel);
+            populated.inspect_err(|_| {
+                let _ = sys::munmap(new, bytes);
+            })?;
         }
+        Ok(new)
+    }
+
+    /// Moves new memory over a range of the pool, which it was made outside of: a mapping made right there and refused, for want of pages,
+    /// leaves a hole, which the kernel may give to another thread's mapping before we close it. A move is refused before anything is unmapped;
+    /// should that not be so, the range is not used any more if it may be somebody else's.
+    fn place(&mut self, new: usize, start: usize, end: usize) -> Result<()> {
+        let bytes = Self::bytes(start, end);
+        let placed = demote::place(new, bytes, self.address(start));
+        placed.inspect_err(|_| {
+            let _ = sys::munmap(new, bytes);
+            if !self.seal(start, end) {
+                self.map.take(start, end, FOREIGN);
+            }
+        })
+    }
+
+    /// Takes note of hugetlb pages that are there now, which are readable and writable.
+    pub(super) fn settle_hugetlb(&mut self, start: usize, end: usize, kind: Kind, live: Page) -> Result<()> {
+        let (address, bytes) = (self.address(start), Self::bytes(start, end));
         if kind == Kind::Gigantic {
             // Linux 6.18 may give a forked child zeros instead of its gigantic pages, or nothing: it takes page tables of their level for shared
             // ones. So no child has them: of one made by fork() we see to it that it has a copy, any other one ends when it touches them.
             let _ = sys::madvise(address, bytes, libc::MADV_DONTFORK);
         }
-        self.map.set_live(start, end, USED | READ_WRITE);
+        if live != USED | READ_WRITE {
+            sys::mprotect(address, bytes, i32::from(live) & flag::PROT_ALL)?;
+        }
+        self.map.set_live(start, end, live);
         Ok(())
     }
 

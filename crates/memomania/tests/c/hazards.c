@@ -3,12 +3,15 @@
 #include <errno.h>
 #include <malloc.h>
 #include <pthread.h>
+#include <pwd.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -211,6 +214,95 @@ static void fork_from_a_thread(void) {
     for (int i = 0; i < 2; i++) pthread_join(others[i], NULL);
 }
 
+/* The C library writes to its own blocks between the handlers and the fork, and in the child before them: the name service's lock and those of
+   streams. They are on the heap's pages, which must be there and let it. */
+static void kill_if_it_hangs(void) {
+    pid_t hung = getpid();
+    if (fork()) return;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() == hung) { sleep(100); kill(hung, SIGKILL); }
+    _exit(0);
+}
+static void fork_with_streams(void) {
+    kill_if_it_hangs();
+    enum { BLOCKS = 300 };
+    static char *blocks[BLOCKS];
+    FILE *streams[8]; char line[512]; pthread_t others[2];
+    MUST(getpwnam("root"));
+    for (int i = 0; i < 8; i++) MUST((streams[i] = fopen("/etc/passwd", "r")) && fgets(line, 5, streams[i]));
+    for (int i = 0; i < BLOCKS; i++) { MUST((blocks[i] = malloc(MB))); memset(blocks[i], i, MB); }
+    for (int i = 0; i < 2; i++) MUST(pthread_create(&others[i], NULL, churn, NULL) == 0);
+    for (int round = 0; round < 4; round++) {
+        pid_t child = fork();
+        MUST(child >= 0);
+        if (!child) {
+            alarm(90);
+            MUST(getpwnam("root") && fgets(line, sizeof line, streams[round]));
+            for (int i = 0; i < BLOCKS; i++) for (size_t at = 0; at < MB; at += 4096) {
+                MUST(blocks[i][at] == (char)(round ? i + round : i)); blocks[i][at] = 99;
+            }
+            for (int i = 0; i < 8; i++) fclose(streams[i]);
+            _exit(9);
+        }
+        for (int i = 0; i < BLOCKS; i++) memset(blocks[i], i + round + 1, MB);
+        int status;
+        MUST(waitpid(child, &status, 0) == child);
+        if (status != 9 << 8) fprintf(stderr, "fork %d: status %x\n", round, (unsigned)status);
+        MUST(status == 9 << 8);
+    }
+    stop = 1;
+    for (int i = 0; i < 2; i++) pthread_join(others[i], NULL);
+    for (int i = 0; i < BLOCKS; i++) for (size_t at = 0; at < MB; at++) MUST(blocks[i][at] == (char)(i + 4));
+    MUST(fgets(line, sizeof line, streams[7]));
+}
+
+/* What others have the kernel map, where we find no huge pages and so have nothing for a moment, is not overwritten. */
+static char *volatile wanted;
+static void *map_by_the_kernel(void *unused) {
+    (void)unused;
+    while (!stop) {
+        /* Where there is room at this address they get it; else anywhere. */
+        volatile char *m = (void *)syscall(SYS_mmap, wanted, 64 * 1024, RW, MEMORY, -1, 0);
+        MUST(m != MAP_FAILED);
+        if (m == wanted) {
+            for (size_t at = 0; at < 64 * 1024; at += 4096) m[at] = 7;
+            usleep(1000);
+            for (size_t at = 0; at < 64 * 1024; at += 4096) MUST(m[at] == 7);
+        }
+        MUST(syscall(SYS_munmap, m, 64 * 1024) == 0);
+    }
+    return NULL;
+}
+static void mappings_of_others(void) {
+    pthread_t others[2];
+    wanted = mmap(NULL, 16 * MB, RW, MEMORY, -1, 0);
+    MUST(wanted != MAP_FAILED && munmap(wanted, 16 * MB) == 0);
+    /* The first huge page may have others in it, and is tried no more. */
+    wanted += 4 * MB - (uintptr_t)wanted % (2 * MB);
+    for (int i = 0; i < 2; i++) MUST(pthread_create(&others[i], NULL, map_by_the_kernel, NULL) == 0);
+    for (int round = 0; round < 3000; round++) {
+        char *m = mmap(NULL, 16 * MB, RW, MEMORY, -1, 0);
+        MUST(m != MAP_FAILED);
+        for (size_t at = 0; at < 16 * MB; at += MB) m[at] = 1;
+        MUST(munmap(m, 16 * MB) == 0);
+    }
+    stop = 1;
+    for (int i = 0; i < 2; i++) pthread_join(others[i], NULL);
+}
+
+/* Pages that are never replaced: what would need it is refused, and what is in them stays where it is. */
+static void never_replaced(void) {
+    char *a = mmap(NULL, 8 * MB, RW, MEMORY, -1, 0);
+    MUST(a != MAP_FAILED);
+    a += 2 * MB - (uintptr_t)a % (2 * MB);
+    memset(a, 1, 4 * MB);
+    MUST(mprotect(a, 4096, PROT_READ) == -1 && errno == ENOMEM);
+    void *to = mmap(NULL, 4 * MB, RW, MEMORY, -1, 0);
+    MUST(mremap(a, 4 * MB, 4 * MB, MREMAP_MAYMOVE | MREMAP_FIXED, to) == MAP_FAILED && errno == ENOMEM && a[5] == 1);
+    MUST(madvise(a, 4096, MADV_DONTNEED) == 0 && a[0] == 0 && a[4096] == 1);
+    MUST(munmap(a, 4096) == 0 && a[4096] == 1);
+}
+
 /* Handlers that were registered as early as can be run while the library has made ready for the fork. */
 static int handled;
 static void handler(void) {
@@ -364,6 +456,7 @@ int main(int argc, char **argv) {
             HAZARD(first_operation), HAZARD(zero_size), HAZARD(overflow_sizes), HAZARD(alignment), HAZARD(errno_preserved),
             HAZARD(family), HAZARD(free_by_another_thread), HAZARD(thread_exit), HAZARD(fork_from_a_thread), HAZARD(fork_handlers),
             HAZARD(own_stack), HAZARD(exit_handlers), HAZARD(signals), HAZARD(protect_a_part), HAZARD(zeroed_again), HAZARD(out_of_memory),
+            HAZARD(fork_with_streams), HAZARD(mappings_of_others), HAZARD(never_replaced),
         };
         int found = 0;
         for (size_t k = 0; k < sizeof hazards / sizeof *hazards; k++)

@@ -45,6 +45,8 @@ pub struct Sum {
 pub struct Look {
     /// The rules' names and policies, in their order, each name once.
     pub rules: Vec<(String, String)>,
+    /// Where a rule has one.
+    guarantees: BTreeMap<String, f64>,
     sums: BTreeMap<String, Sum>,
     /// By rule and state.
     processes: BTreeMap<(String, &'static str), u64>,
@@ -63,6 +65,8 @@ impl Look {
         for rule in of.matching.rules() {
             if !look.rules.iter().any(|(name, _)| *name == rule.name()) {
                 look.rules.push((rule.name(), rule.policy()));
+                let guarantee = rule.guarantee().map(|share| (rule.name(), share.fraction()));
+                look.guarantees.extend(guarantee);
             }
         }
         for (pid, at) in of.matching.look().unwrap_or_default() {
@@ -238,6 +242,20 @@ fn rules(page: &mut Page, look: &Look, tables: &Tables) {
         page.metric(name, Kind::Gauge, help);
         for (rule, _) in &look.rules {
             page.sample(&[("rule", rule)], look.sums.get(rule).map_or(0, value));
+        }
+    }
+    page.metric("mega_guarantee_ratio", Kind::Gauge, "Coverage that a rule guarantees.");
+    for (rule, share) in &look.guarantees {
+        page.sample(&[("rule", rule)], share);
+    }
+    let help = "Processes that have less than their rule guarantees, by what stood in the way.";
+    page.metric("mega_guarantee_missed_processes", Kind::Gauge, help);
+    for rule in look.guarantees.keys() {
+        let missed = tables.rules.get(rule).into_iter().flat_map(|of| of.missed.values());
+        let mut reasons: BTreeMap<&str, u64> = BTreeMap::new();
+        missed.for_each(|why| *reasons.entry(why).or_default() += 1);
+        for (why, processes) in reasons {
+            page.sample(&[("rule", rule), ("reason", why)], processes);
         }
     }
     let none = OfRule::default();
@@ -430,6 +448,25 @@ mod tests {
         ] {
             assert!(text.lines().any(|found| found == line), "{line}: {text}");
         }
+    }
+
+    #[test]
+    fn a_guarantee_that_is_missed_is_there_with_its_reasons_until_it_is_met() {
+        let (totals, mut look) = (Totals::default(), look(1));
+        look.guarantees.insert("r".to_owned(), 0.95);
+        let place = Place {
+            rule: "r".to_owned(),
+            service: "0.service".to_owned(),
+        };
+        let text = || page(&in_force(), &look, &totals, &Machine::default(), Format::Prometheus);
+        totals.guarantee(&place, 1, Some("pressure".to_owned()));
+        totals.guarantee(&place, 2, Some("pressure".to_owned()));
+        assert!(text().contains("mega_guarantee_ratio{rule=\"r\"} 0.95\n"));
+        let missed = "mega_guarantee_missed_processes{rule=\"r\",reason=\"pressure\"} 2\n";
+        assert!(text().contains(missed), "{}", text());
+        totals.guarantee(&place, 1, None);
+        totals.guarantee(&place, 2, None);
+        assert!(!text().contains("mega_guarantee_missed_processes{"));
     }
 
     #[test]

@@ -69,6 +69,8 @@ pub struct OfRule {
     pub stalls: Stalls,
     /// For how long they may have been stalled by cleared accessed bits.
     pub ageing_ns: u64,
+    /// Processes that have less than their rule guarantees, and why.
+    pub missed: BTreeMap<u32, String>,
 }
 
 /// What was done in a service.
@@ -124,6 +126,18 @@ impl Totals {
         tables.services.retain(|place, _| rules.contains(&place.rule));
         tables.policies.retain(|name, _| policies.contains(name));
         tables.policies.values_mut().for_each(|of| of.last.clear());
+        // The new loops look anew.
+        tables.rules.values_mut().for_each(|of| of.missed.clear());
+    }
+
+    /// A process has less than its rule guarantees, for this reason, or no longer.
+    pub fn guarantee(&self, place: &Place, pid: u32, why: Option<String>) {
+        let mut tables = self.tables();
+        let missed = &mut tables.rules.entry(place.rule.clone()).or_default().missed;
+        match why {
+            Some(why) => drop(missed.insert(pid, why)),
+            None => drop(missed.remove(&pid)),
+        }
     }
 
     /// A scan of a loop has ended.
