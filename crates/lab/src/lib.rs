@@ -8,6 +8,7 @@
 //!     prepare/     the machine's state around a run: condition, hugetlb pages, prefaulted pool
 //!     program/     what is measured: our workloads, Redis, memcached, MariaDB, SQLite, any command
 //!     measure/     around it: memory, faults, counters, the manager's cost, noise
+//!   scale/         what looking costs as there is more to look at
 //!   simulated/     simulated runs as results: the papers' tables, sweeps, accuracy against the live machine
 //!   calibrate/     what operations cost on this machine, for the simulator
 //!   contiguity/    fragmenting memory on purpose; timing huge page allocation
@@ -35,6 +36,7 @@ pub mod protocol;
 pub mod report;
 pub mod result;
 pub mod run;
+pub mod scale;
 pub mod simulated;
 pub mod stats;
 pub mod timing;

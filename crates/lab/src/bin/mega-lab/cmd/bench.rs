@@ -36,6 +36,10 @@ pub fn run(args: &BenchArgs) -> Result<()> {
             no_command()?;
             compare_two(rest, args)
         }
+        "scale" => {
+            no_command()?;
+            super::scale::run(&args.common)
+        }
         "all" => {
             no_command()?;
             all(args)

@@ -8,5 +8,6 @@ pub mod frag;
 pub mod hog;
 pub mod png;
 pub mod record;
+pub mod scale;
 pub mod sim;
 pub mod workload;

@@ -1,0 +1,57 @@
+//! `mega bench scale`: what looking costs as there is more to look at.
+
+use std::io::Write;
+
+use anyhow::Result;
+use mega_lab::scale::{measure, subjects, Cost, Subject};
+use serde_json::json;
+
+use crate::args::BenchOptions;
+use crate::bench::stop;
+
+/// Measures each subject and prints a line for it.
+pub fn run(args: &BenchOptions) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    let mut costs = Vec::new();
+    if !args.json {
+        writeln!(
+            out,
+            "{:<26} {:>6} {:>10} {:>10} {:>10} {:>9} {:>9}",
+            "", "seen", "first look", "look", "processor", "memory", "stop"
+        )?;
+    }
+    for subject in subjects(args.scale.unwrap_or(1.0)) {
+        if stop::asked() {
+            break;
+        }
+        let cost = measure(subject)?;
+        if !args.json {
+            line(&mut out, &cost)?;
+        }
+        costs.push(cost);
+    }
+    if args.json {
+        writeln!(out, "{}", json!({"schema": 1, "kind": "scale", "costs": costs}))?;
+    }
+    Ok(())
+}
+
+fn line(out: &mut impl Write, cost: &Cost) -> std::io::Result<()> {
+    let what = match cost.subject {
+        Subject::Processes(count) => format!("{count} processes"),
+        Subject::Mappings(count) => format!("{count} mappings"),
+        Subject::SparseBytes(bytes) => format!("{} GB, a page a GB", bytes >> 30),
+        Subject::ResidentBytes(bytes) => format!("{} MB resident", bytes >> 20),
+    };
+    let ms = |ns: u64| format!("{:.1} ms", ns as f64 / 1e6);
+    writeln!(
+        out,
+        "{what:<26} {:>6} {:>10} {:>10} {:>10} {:>9} {:>9}",
+        cost.seen,
+        ms(cost.first_ns),
+        ms(cost.look_ns),
+        ms(cost.look_cpu_ns),
+        format!("{:.1} MB", cost.memory_bytes as f64 / 1e6),
+        ms(cost.stop_ns),
+    )
+}

@@ -1,0 +1,29 @@
+//! `mega-lab bench scale` at a hundredth of its size. Needs what managing needs; says so and skips otherwise.
+
+use std::process::Command;
+
+#[test]
+fn each_subject_is_seen_and_has_its_cost() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_mega-lab"));
+    let output = command
+        .args(["bench", "scale", "--scale", "0.01", "--json"])
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    if stderr.contains("cannot look at page tables") {
+        return eprintln!("SKIPPED: {stderr}");
+    }
+    assert!(output.status.success(), "{stderr}");
+    let result: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let costs = result["costs"].as_array().unwrap();
+    assert_eq!(costs.len(), 9);
+    for cost in costs {
+        let expected = cost["subject"]["processes"].as_u64().unwrap_or(1);
+        assert_eq!(cost["seen"].as_u64(), Some(expected), "{cost}");
+        for time in ["first_ns", "look_ns", "look_cpu_ns", "stop_ns"] {
+            let ns = cost[time].as_u64().unwrap();
+            assert!(ns < 10_000_000_000, "{time}: {cost}");
+        }
+        assert!(cost["look_ns"].as_u64() > Some(0), "{cost}");
+    }
+}
