@@ -16,9 +16,9 @@ fn an_experiment_is_run_kept_and_counted_again() {
     ] {
         assert!(said.contains(words), "no '{words}' in {said}");
     }
-    assert!(ran.stderr().contains("[1/4]") && ran.stderr().contains("report.html"));
+    assert!(ran.stderr().contains("[1/5]") && ran.stderr().contains("report.html"));
     let (kept, record) = result(folder.path());
-    assert_eq!((record.runs.len(), record.variants.len()), (4, 4));
+    assert_eq!((record.runs.len(), record.variants.len()), (5, 5));
     assert!(kept.join("report.html").exists());
     let file = |path: std::path::PathBuf| std::fs::read_to_string(path).unwrap();
     assert!(file(kept.join("table.md")).starts_with("### mega-table4"));
