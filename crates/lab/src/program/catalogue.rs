@@ -65,7 +65,7 @@ fn minute() -> (&'static str, String) {
     ("seconds", "60".to_string())
 }
 
-const CATALOGUE: &[Entry] = &[
+static CATALOGUE: &[Entry] = &[
     Entry {
         name: "gups",
         help: "random updates of 8 GB of 64-bit integers",

@@ -190,7 +190,7 @@ mod tests {
         let times = [("base", 20.0), ("thp-always", 4.0), ("auto", 2.0)];
         let text = document(&[touch("unfragmented", &times), touch("limit=2G", &times)]);
         assert!(
-            text.contains("| touch | 5.00 | – | – | – | – | 10.00 | – | – |"),
+            text.contains("| program | thp-always | auto |\n") && text.contains("| touch | 5.00 | 10.00 |\n"),
             "{text}"
         );
         assert!(text.contains("In a control group") && !text.contains("Every processor busy\n"));
