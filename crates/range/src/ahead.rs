@@ -231,7 +231,7 @@ mod tests {
             ahead.share(|_| false);
         }
         assert_eq!(ahead.reached(limit(1000)), regions(16, 17));
-        for _ in 0..9 {
+        for _ in 0..2 * MOST_LEFT {
             ahead.took(CALL_NS + 1);
             ahead.share(|_| true);
         }
