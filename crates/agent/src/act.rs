@@ -1,9 +1,10 @@
 //! Carries out orders, and names what came of them.
 
-use mega_range::auto::{Memory, Order, Outcome};
 use mega_range::density::Population;
+use mega_range::orders::{Order, Outcome};
 use mega_range::page::Field;
 use mega_range::span::{Span, PAGE, REGION};
+use mega_range::world::Memory;
 
 use crate::look::Look;
 use crate::mappings::{Mapping, Mappings};

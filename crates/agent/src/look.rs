@@ -1,8 +1,8 @@
 //! What is populated in the program's memory.
 
-use mega_range::auto::Memory;
 use mega_range::density::Population;
 use mega_range::span::{down, Span, PAGE, PAGES, REGION};
+use mega_range::world::Memory;
 
 use crate::sys;
 

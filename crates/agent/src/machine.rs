@@ -1,8 +1,8 @@
 //! What the machine and its owner allow: the settings of huge pages, free blocks, and limits of control groups.
 
-use mega_range::auto::Faults;
 use mega_range::span::REGION;
 use mega_range::waste;
+use mega_range::world::Faults;
 
 use crate::sys;
 use crate::text::{contains, decimal, Path, Text};

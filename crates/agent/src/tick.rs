@@ -2,9 +2,11 @@
 
 use core::cell::UnsafeCell;
 
-use mega_range::auto::{Auto, Conditions, Orders, Pace};
+use mega_range::auto::{Auto, Pace};
+use mega_range::orders::Orders;
 use mega_range::page::{Field, Reason};
 use mega_range::span::REGION;
+use mega_range::world::Conditions;
 
 use crate::act::Hands;
 use crate::look::Look;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use mega_core::host::{Host, HostEvent, Look, Wants};
 use mega_core::observe::Region;
-use mega_linux::host::{LinuxHost, Options, Roster};
+use mega_linux::host::{LinuxHost, Listed, Options};
 use mega_linux::proc::ProcRoot;
 use mega_linux::scan::{PageMap, RawVma, RegionScan, ScanError, ScanRange, Scanner, VmaKind, ZeroFilled};
 use mega_linux::sys;
@@ -127,18 +127,6 @@ impl Drop for Children {
     }
 }
 
-struct Fixed(Vec<u32>);
-
-impl Roster for Fixed {
-    fn pids(&mut self, _: &ProcRoot) -> Result<Vec<u32>, String> {
-        Ok(self.0.clone())
-    }
-
-    fn closed(&self) -> bool {
-        true
-    }
-}
-
 fn host(pids: Vec<u32>, script: &Arc<Mutex<Script>>, stop: Option<OwnedFd>) -> LinuxHost {
     let options = Options {
         root: ProcRoot::default(),
@@ -149,7 +137,7 @@ fn host(pids: Vec<u32>, script: &Arc<Mutex<Script>>, stop: Option<OwnedFd>) -> L
         claims: None,
         actuator: None,
     };
-    LinuxHost::new(Box::new(Scripted(Arc::clone(script))), Box::new(Fixed(pids)), options)
+    LinuxHost::new(Box::new(Scripted(Arc::clone(script))), Box::new(Listed(pids)), options)
 }
 
 fn notices(host: &mut LinuxHost, what: &str) -> Vec<String> {

@@ -14,7 +14,7 @@ use mega_core::action::{Action, ActionKind, CallError, Expect, Reason};
 use mega_core::host::{Host, HostEvent, Wants};
 use mega_core::observe::{ProcessId, Region};
 use mega_core::units::BasePages;
-use mega_linux::host::{LinuxHost, Options, Roster};
+use mega_linux::host::{LinuxHost, Listed, Options};
 use mega_linux::proc::{stat, ProcRoot};
 use mega_linux::scan::{choose, Preference};
 
@@ -178,18 +178,6 @@ fn hold_own_lock(path: &Path) {
     std::thread::sleep(Duration::from_secs(300));
 }
 
-struct Fixed(Vec<u32>);
-
-impl Roster for Fixed {
-    fn pids(&mut self, _: &ProcRoot) -> Result<Vec<u32>, String> {
-        Ok(self.0.clone())
-    }
-
-    fn closed(&self) -> bool {
-        true
-    }
-}
-
 /// Whether its mappings can be listed within a quarter of a second.
 fn is_locked(pid: u32) -> bool {
     let (told, done) = std::sync::mpsc::channel();
@@ -243,7 +231,7 @@ fn a_process_that_holds_its_mmap_lock_is_said_and_left_alone_and_holds_up_nobody
         claims: None,
         actuator: None,
     };
-    let mut host = LinuxHost::new(scanner, Box::new(Fixed(vec![pid, others])), options);
+    let mut host = LinuxHost::new(scanner, Box::new(Listed(vec![pid, others])), options);
     let seen = |host: &mut LinuxHost| {
         let began = Instant::now();
         let pids: Vec<u32> = host.observe(&WANTS).processes.iter().map(|view| view.id.pid).collect();

@@ -7,7 +7,7 @@ mod support;
 use std::hint::black_box;
 
 use criterion::Criterion;
-use mega_range::auto::Order;
+use mega_range::orders::{Order, Outcome};
 use mega_range::span::{Span, REGION};
 use mega_range::table::Table;
 use support::World;
@@ -55,7 +55,7 @@ fn done(bench: &mut Criterion) {
     world.tick(1);
     let order = Order::Populate(Span::new(40_010 * REGION, 40_025 * REGION));
     bench.bench_function("an order's outcome among 500 ranges", |bench| {
-        bench.iter(|| world.auto.done(order, mega_range::auto::Outcome::Done, 1, 1));
+        bench.iter(|| world.auto.done(order, Outcome::Done, 1, 1));
     });
 }
 

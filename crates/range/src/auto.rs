@@ -9,142 +9,11 @@ use crate::ahead::{Ahead, Limit};
 use crate::credit::Credit;
 use crate::density::{Density, Population};
 use crate::intent::Intent;
+use crate::orders::{Order, Orders, Outcome};
 use crate::span::{Span, PAGES, REGION};
 use crate::table::{Advice, Range, Table};
 use crate::waste;
-
-/// What can be asked about memory.
-pub trait Memory {
-    /// What is populated of the regions from `from` on, one for each element. False if that cannot be told.
-    fn populations(&mut self, from: u64, of: &mut [Population]) -> bool;
-    /// Whether the program has written to the region at this address.
-    fn is_reached(&mut self, region: u64) -> bool;
-    /// The first region in which anything is populated.
-    fn first_populated(&mut self, of: Span) -> Option<u64>;
-    /// Regions that are populated while both their neighbours are empty.
-    fn isolated(&mut self, of: Span) -> u64;
-}
-
-/// What the setting `enabled` lets page faults map.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Faults {
-    /// Base pages: the machine's owner wants no huge pages.
-    Never,
-    /// Huge pages where that was advised.
-    #[default]
-    Advised,
-    /// Huge pages everywhere.
-    Always,
-}
-
-/// The conditions under which is decided.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Conditions {
-    /// Now.
-    pub now_ns: u64,
-    /// The program's resident memory.
-    pub resident_bytes: u64,
-    /// What page faults may map.
-    pub faults: Faults,
-    /// Free blocks are so few that a fault would have to compact.
-    pub is_short_of_blocks: bool,
-    /// A control group's limit is near.
-    pub is_near_limit: bool,
-    /// The program maps and unmaps just now.
-    pub is_mapping: bool,
-}
-
-/// Something to be done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
-    /// Advise the mapping: faults map huge pages.
-    Advise {
-        /// The whole mapping.
-        mapping: Span,
-        /// It was part of a larger one before.
-        is_part: bool,
-    },
-    /// Withdraw the advice.
-    Withdraw {
-        /// The whole mapping.
-        mapping: Span,
-        /// It was part of a larger one before.
-        is_part: bool,
-    },
-    /// Populate ahead of the program.
-    Populate(Span),
-    /// Collapse the region.
-    Collapse(u64),
-    /// Populate the region, and split its huge page at once: the kernel frees its zero-filled pages, and the program's
-    /// own faults then map base pages there, which show how densely it fills memory.
-    Probe(u64),
-    /// Split the region's huge page, whose zero-filled pages the kernel then frees.
-    GiveBack(u64),
-}
-
-/// What came of an order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
-    /// It was done.
-    Done,
-    /// There was no free block, or no memory.
-    NoBlock,
-    /// A control group's limit forbids it.
-    Limit,
-    /// Pages are pinned, locked or shared: perhaps later.
-    Busy,
-    /// The kernel or the program forbids it for this mapping.
-    Ineligible,
-    /// The mapping is gone.
-    Gone,
-    /// The call is refused altogether.
-    Refused,
-}
-
-/// Orders of one tick.
-#[derive(Debug, Clone)]
-pub struct Orders {
-    list: [Order; ORDERS],
-    len: usize,
-}
-
-/// The most orders of one tick.
-pub const ORDERS: usize = 32;
-
-impl Default for Orders {
-    fn default() -> Self {
-        Orders::new()
-    }
-}
-
-impl Orders {
-    /// No order.
-    pub const fn new() -> Self {
-        Orders {
-            list: [Order::Advise {
-                mapping: Span { start: 0, end: 0 },
-                is_part: false,
-            }; ORDERS],
-            len: 0,
-        }
-    }
-
-    /// The orders, first to last.
-    pub fn list(&self) -> &[Order] {
-        self.list.get(..self.len).unwrap_or(&[])
-    }
-
-    fn push(&mut self, order: Order) -> bool {
-        match self.list.get_mut(self.len) {
-            Some(place) => {
-                *place = order;
-                self.len += 1;
-                true
-            }
-            None => false,
-        }
-    }
-}
+use crate::world::{Conditions, Faults, Memory};
 
 /// What is switched off since the kernel refused it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -268,7 +137,7 @@ impl Auto {
 
     /// Decides what is to be done now.
     pub fn decide(&mut self, conditions: &Conditions, memory: &mut impl Memory, orders: &mut Orders) -> Pace {
-        orders.len = 0;
+        orders.clear();
         self.credit.earn(conditions.now_ns, self.intent.stall_permille());
         if conditions.faults == Faults::Never {
             self.is_swept = true;

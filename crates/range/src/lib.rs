@@ -3,8 +3,8 @@
 //!
 //! The agent inside a program decides with these rules, and the manager and the simulator may. So there is nothing here
 //! but decisions: no I/O, no clock, no allocation and no `std`; tables are of a fixed size. What is to be known about
-//! memory is asked of a [`Memory`](auto::Memory); what is to be done comes back as [`Order`](auto::Order)s, and the
-//! caller reports each one's [`Outcome`](auto::Outcome).
+//! memory is asked of a [`Memory`](world::Memory); what is to be done comes back as [`Order`](orders::Order)s, and the
+//! caller reports each one's [`Outcome`](orders::Outcome).
 //!
 //! | module | subject |
 //! | --- | --- |
@@ -15,6 +15,8 @@
 //! | [`credit`] | how long a program may be stalled |
 //! | [`ahead`] | populating ahead of the program, group by group |
 //! | [`table`] | ranges followed by address, whatever the mappings do |
+//! | [`world`] | what is known when it is decided |
+//! | [`orders`] | what is to be done, and what came of it |
 //! | [`auto`] | the rules together |
 //! | [`page`] | the page of memory in which an agent says what it did |
 
@@ -26,7 +28,9 @@ pub mod auto;
 pub mod credit;
 pub mod density;
 pub mod intent;
+pub mod orders;
 pub mod page;
 pub mod span;
 pub mod table;
 pub mod waste;
+pub mod world;

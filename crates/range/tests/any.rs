@@ -2,11 +2,11 @@
 
 mod support;
 
-use mega_range::auto::Faults;
 use mega_range::intent::Intent;
 use mega_range::page::Page;
 use mega_range::span::{Span, PAGE, REGION};
 use mega_range::waste;
+use mega_range::world::Faults;
 use proptest::prelude::*;
 use support::World;
 

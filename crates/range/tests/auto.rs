@@ -2,11 +2,12 @@
 
 mod support;
 
-use mega_range::auto::{Faults, Outcome};
 use mega_range::intent::Intent;
+use mega_range::orders::Outcome;
 use mega_range::span::{Span, PAGE, PAGES, REGION};
 use mega_range::table::Advice;
 use mega_range::waste;
+use mega_range::world::Faults;
 use support::World;
 
 fn span(from: u64, to: u64) -> Span {

@@ -6,8 +6,10 @@
 //! - A region of which less than [`LEAST_MAPPED`] is mapped is not promoted for it: a guarantee must not multiply a program's memory.
 //! - Budgets, floors of free memory and back-off hold as for every other action.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use crate::action::{Action, ActionKind, Expect, Reason};
-use crate::observe::{Observation, ProcessView, Snapshot};
+use crate::observe::{Observation, ProcessId, ProcessView, Region, Snapshot};
 use crate::policy::{Decision, Needs, Param, ParamError, Policy};
 use crate::units::{BasePages, Share, REGION_PAGES};
 
@@ -59,7 +61,8 @@ impl Guarantee {
         plan.mapped == 0 || self.least.reached_by(plan.huge, plan.mapped)
     }
 
-    fn extend(&self, process: &ProcessView, decision: &mut Decision) {
+    /// The policy's actions on a process, with as few demotions and as many promotions more as the guarantee needs.
+    fn extend(&self, process: &ProcessView, own: Vec<Action>) -> Vec<Action> {
         let seen = |action: &Action| {
             let at = process.regions.binary_search_by_key(&action.region, |seen| seen.region);
             at.ok().and_then(|at| process.regions.get(at))
@@ -69,10 +72,6 @@ impl Guarantee {
             plan.mapped += u64::from(region.mapped.0);
             plan.huge += if region.huge { u64::from(REGION_PAGES) } else { 0 };
         }
-        let (own, mut kept): (Vec<Action>, Vec<Action>) = decision
-            .actions
-            .drain(..)
-            .partition(|action| action.process == process.id);
         for action in &own {
             match (action.kind, seen(action)) {
                 (ActionKind::Promote, Some(seen)) => plan.promote(seen),
@@ -80,7 +79,7 @@ impl Guarantee {
                 (_, None) => {}
             }
         }
-        let (mut demotions, promotions): (Vec<Action>, Vec<Action>) =
+        let (mut demotions, mut actions): (Vec<Action>, Vec<Action>) =
             own.into_iter().partition(|action| action.kind == ActionKind::Demote);
         demotions.sort_by_key(|action| (action.benefit, action.region));
         let mut given_up = 0;
@@ -93,19 +92,20 @@ impl Guarantee {
             }
             given_up += 1;
         }
+        let promoted: BTreeSet<Region> = actions.iter().map(|action| action.region).collect();
+        actions.extend(demotions.into_iter().skip(given_up));
         let is_free = |seen: &&Observation| {
-            let usable = !seen.huge && !seen.raced && seen.can.promote && seen.mapped >= LEAST_MAPPED;
-            usable && !promotions.iter().any(|action| action.region == seen.region)
+            let usable = !seen.huge && !seen.raced && !seen.shared && seen.can.promote && seen.mapped >= LEAST_MAPPED;
+            usable && !promoted.contains(&seen.region)
         };
         let mut fullest: Vec<&Observation> = process.regions.iter().filter(is_free).collect();
         fullest.sort_by_key(|seen| (std::cmp::Reverse(seen.mapped), seen.region));
-        let mut more = Vec::new();
         for seen in fullest {
             if self.is_met(&plan) {
                 break;
             }
             plan.promote(seen);
-            more.push(Action {
+            actions.push(Action {
                 process: process.id,
                 region: seen.region,
                 kind: ActionKind::Promote,
@@ -115,10 +115,7 @@ impl Guarantee {
                 expect: Expect::Anything,
             });
         }
-        kept.extend(promotions);
-        kept.extend(demotions.into_iter().skip(given_up));
-        kept.extend(more);
-        decision.actions = kept;
+        actions
     }
 }
 
@@ -142,8 +139,13 @@ impl Policy for Guarantee {
     fn decide(&mut self, seen: &Snapshot) -> Decision {
         let mut decision = self.inner.decide(seen);
         if self.least > Share::ZERO {
+            let mut own: BTreeMap<ProcessId, Vec<Action>> = BTreeMap::new();
+            for action in decision.actions.drain(..) {
+                own.entry(action.process).or_default().push(action);
+            }
             for process in &seen.processes {
-                self.extend(process, &mut decision);
+                let of = own.remove(&process.id).unwrap_or_default();
+                decision.actions.append(&mut self.extend(process, of));
             }
         }
         decision
@@ -235,6 +237,7 @@ mod tests {
             base(2, 63, 0),
             base(3, 64, 0),
             base(4, 512, 0).raced(),
+            base(5, 512, 0).shared(),
         ]);
         assert_eq!(acts(&driver), [(3, Promote)]);
     }

@@ -15,6 +15,7 @@ pub mod family;
 mod ingens;
 mod lrbhps;
 mod mega;
+mod member;
 mod memomania;
 mod ours;
 mod programs;

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::auto::gates::Seen;
 use super::auto::table;
-use super::family::member;
+use super::member::member;
 use super::{Experiment, GIB};
 use crate::result::Record;
 

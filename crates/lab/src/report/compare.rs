@@ -5,7 +5,8 @@ use comfy_table::{presets, CellAlignment, ContentArrangement, Table};
 use serde::Serialize;
 use thiserror::Error;
 
-use super::comparison::{compare_metric, Cell, MetricComparison};
+use super::compared::{Cell, MetricComparison};
+use super::comparison::compare_metric;
 use super::scale::{digits, value_text};
 use super::terminal::{elided, printable};
 use crate::result::{Metric, Outcome, Record, Unit, SCHEMA};

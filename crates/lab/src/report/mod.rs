@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   Record ──► comparison    medians, intervals, ratios to the first variant, verdicts; the JSON of `--json`
+//!     │      (compared: what it is made of)
 //!     │            ├── verdict     the finding in one sentence
 //!     │            ├── terminal    tables in eighty columns
 //!     │            └── html        one self-contained page, with plot/ (SVG)
@@ -13,6 +14,7 @@
 
 pub mod check;
 pub mod compare;
+pub mod compared;
 pub mod comparison;
 pub mod folder;
 pub mod html;
@@ -25,5 +27,6 @@ mod verdict;
 pub(crate) mod synthetic;
 
 pub use compare::{compare, Agreement, CompareError};
-pub use comparison::{comparison, Comparison};
+pub use compared::Comparison;
+pub use comparison::comparison;
 pub use folder::{read, Folder, FolderError};

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use comfy_table::{presets, CellAlignment, ContentArrangement, Table};
 
-use super::comparison::{comparison, Cell, MetricComparison};
+use super::compared::{Cell, MetricComparison};
+use super::comparison::comparison;
 use super::scale::{digits, duration_text, Scale};
 use crate::result::{Better, Outcome, Record, Run};
 use crate::stats::Interval;

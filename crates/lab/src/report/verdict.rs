@@ -1,7 +1,7 @@
 //! What a record found, in one sentence: who is best by the first figure, and what that costs in the others. It says no more than the
 //! tests do: a variant that cannot be told from the first is neither better nor worse.
 
-use super::comparison::{fewest, too_few, Against, CaseComparison, MetricComparison};
+use super::compared::{fewest, too_few, Against, CaseComparison, MetricComparison};
 use super::scale::ratio_text;
 use crate::result::Better;
 use crate::stats::Verdict;

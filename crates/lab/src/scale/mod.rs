@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use mega_core::host::{Host, Wants};
-use mega_linux::host::{LinuxHost, Options, Roster};
+use mega_linux::host::{LinuxHost, Listed, Options};
 use mega_linux::proc::ProcRoot;
 use mega_linux::scan::{choose, Preference};
 use mega_linux::sys;
@@ -109,18 +109,6 @@ impl Drop for Sleepers {
     }
 }
 
-struct Fixed(Vec<u32>);
-
-impl Roster for Fixed {
-    fn pids(&mut self, _: &ProcRoot) -> Result<Vec<u32>, String> {
-        Ok(self.0.clone())
-    }
-
-    fn closed(&self) -> bool {
-        true
-    }
-}
-
 fn host(pids: &[u32], stop: Option<std::os::fd::OwnedFd>) -> Result<LinuxHost, ScaleError> {
     let (scanner, _) = choose(Preference::Best).map_err(failed("look at page tables"))?;
     let options = Options {
@@ -132,7 +120,7 @@ fn host(pids: &[u32], stop: Option<std::os::fd::OwnedFd>) -> Result<LinuxHost, S
         claims: None,
         actuator: None,
     };
-    Ok(LinuxHost::new(scanner, Box::new(Fixed(pids.to_vec())), options))
+    Ok(LinuxHost::new(scanner, Box::new(Listed(pids.to_vec())), options))
 }
 
 fn ns(time: Duration) -> u64 {

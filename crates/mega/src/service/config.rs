@@ -1,6 +1,7 @@
 //! The configuration in force: all files merged, defaults filled in, rules in the order in which they are tried.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -10,7 +11,6 @@ use serde_json::{json, Map, Value as Json};
 
 use super::describe::{keys_of, Section, Value};
 use super::files::{texts, Source};
-use super::metrics::Where;
 use super::place::Problem;
 use super::read::{self, Given, Rule, Values};
 
@@ -39,6 +39,15 @@ pub struct Loop {
     pub set: Vec<String>,
     /// The stall budget, in millionths.
     pub stall: u32,
+}
+
+/// Where the metrics go, beside the sockets that are always there.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Where {
+    /// An address of loopback.
+    pub listen: Option<SocketAddr>,
+    /// A file for node_exporter.
+    pub file: Option<PathBuf>,
 }
 
 impl Loop {

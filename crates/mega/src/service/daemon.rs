@@ -3,7 +3,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
@@ -27,6 +27,7 @@ use super::metrics::totals::Totals;
 use super::metrics::{InForce, Metrics};
 use super::notify::Notify;
 use super::read::Rule;
+use super::socket::listen;
 use super::watcher::Tell;
 use super::Source;
 
@@ -199,18 +200,6 @@ fn lock(folder: &Path) -> Result<File> {
         }
         Err(error) => Err(error).with_context(|| format!("cannot lock {}", path.display())),
     }
-}
-
-/// Only root may connect: that needs the right to write. What a killed daemon left is replaced; we hold the lock.
-pub fn listen(path: &Path) -> io::Result<UnixListener> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let listener = UnixListener::bind(path)?;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
-    listener.set_nonblocking(true)?;
-    Ok(listener)
 }
 
 /// Without one, managing goes on.

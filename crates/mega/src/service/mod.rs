@@ -14,6 +14,7 @@ mod metrics;
 mod notify;
 mod place;
 mod read;
+mod socket;
 mod watcher;
 
 pub use files::Source;

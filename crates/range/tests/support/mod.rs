@@ -4,9 +4,11 @@
 
 use std::collections::BTreeMap;
 
-use mega_range::auto::{Auto, Conditions, Memory, Order, Orders, Outcome, Pace};
+use mega_range::auto::{Auto, Pace};
 use mega_range::density::Population;
+use mega_range::orders::{Order, Orders, Outcome};
 use mega_range::span::{down, Span, PAGE, PAGES, REGION};
+use mega_range::world::{Conditions, Memory};
 
 /// A region of memory.
 #[derive(Debug, Clone, Default)]

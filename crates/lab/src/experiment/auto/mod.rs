@@ -1,7 +1,7 @@
 //! The proof of `auto`: every kind of program on base pages, on all that a kernel offers, under `mega`, `trim` and `auto`, and what is to be
 //! reached. `mega bench auto` runs the family under its conditions; [`gates`] judges the records; [`table`] writes docs/auto.md.
 
-use super::family::member;
+use super::member::member;
 use super::{Experiment, GIB};
 
 pub mod gates;

@@ -6,7 +6,8 @@ mod tables;
 
 use std::fmt::Write;
 
-use super::comparison::{comparison, CaseComparison, Comparison};
+use super::compared::{CaseComparison, Comparison};
+use super::comparison::comparison;
 use super::plot::{bars, colour, glance, memory, published, quantiles, series};
 use super::scale::{civil, duration_text};
 use crate::result::{Better, Outcome, Record};

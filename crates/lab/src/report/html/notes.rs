@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::put;
-use crate::report::comparison::{fewest, too_few, Against, Comparison};
+use crate::report::compared::{fewest, too_few, Against, Comparison};
 use crate::report::plot::ratio;
 use crate::report::terminal::troubles;
 use crate::result::{Better, Outcome, Record};

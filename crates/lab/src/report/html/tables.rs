@@ -1,7 +1,8 @@
 //! The tables of the page: one for each figure, narrow enough for a phone; the long ones scroll in a box of their own.
 
 use super::put;
-use crate::report::comparison::{compare_metric, Against, Cell, MetricComparison};
+use crate::report::compared::{Against, Cell, MetricComparison};
+use crate::report::comparison::compare_metric;
 use crate::report::plot::{colour, ratio, shown};
 use crate::report::scale::{digits, duration_text, Scale};
 use crate::result::{Better, Metric, Outcome, Record, Run, Unit};

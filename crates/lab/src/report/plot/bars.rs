@@ -2,7 +2,7 @@
 
 use super::axis::Axis;
 use super::{colour, ratio, shown, WIDTH};
-use crate::report::comparison::{Cell, MetricComparison};
+use crate::report::compared::{Cell, MetricComparison};
 use crate::result::Unit;
 use mega_cli::draw::svg::{fitted, width_of, Anchor, Svg};
 

@@ -2,7 +2,7 @@
 //! shaded and named; a full mark is significant, a hollow one is not, so that nothing hangs on colour.
 
 use super::{ratio, WIDTH};
-use crate::report::comparison::{Against, CaseComparison, Cell};
+use crate::report::compared::{Against, CaseComparison, Cell};
 use crate::result::Better;
 use crate::stats::Verdict;
 use mega_cli::draw::svg::{fitted, width_of, Anchor, Svg};

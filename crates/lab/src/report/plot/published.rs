@@ -2,7 +2,7 @@
 
 use super::axis::Axis;
 use super::{colour, ratio, shown, WIDTH};
-use crate::report::comparison::MetricComparison;
+use crate::report::compared::MetricComparison;
 use crate::result::{Published, Record, Unit};
 use mega_cli::draw::svg::{fitted, Anchor};
 

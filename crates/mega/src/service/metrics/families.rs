@@ -381,20 +381,34 @@ fn services(page: &mut Page, look: &Look, tables: &mut Tables) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::service::config::Config;
-
-    fn in_force() -> InForce {
-        InForce {
-            matching: Arc::new(Matching::new(Config::none().rules, Duration::from_secs(1))),
+impl InForce {
+    /// No rule, nothing reloaded.
+    pub fn of_nothing() -> Self {
+        let rules = crate::service::config::Config::none().rules;
+        Self {
+            matching: Arc::new(Matching::new(rules, Duration::from_secs(1))),
             book: Book::default(),
             interval: Duration::from_secs(5),
             dry_run: false,
+            reloads: 0,
+            refused: 0,
+            is_refused: false,
+            began: SystemTime::UNIX_EPOCH,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn in_force() -> InForce {
+        InForce {
             reloads: 2,
             refused: 1,
             is_refused: true,
             began: SystemTime::UNIX_EPOCH + Duration::from_millis(1500),
+            ..InForce::of_nothing()
         }
     }
 

@@ -8,7 +8,7 @@ pub mod totals;
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -23,6 +23,8 @@ use mega_linux::sys::{inherited_listeners, Listener};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::pipe::{pipe_with, PipeFlags};
 
+use super::config::Where;
+use super::socket::listen;
 pub use families::InForce;
 use families::{page, Look};
 use machine::Watch;
@@ -37,15 +39,6 @@ const FILE_EVERY: Duration = Duration::from_secs(15);
 const PAGE_FOR: Duration = Duration::from_millis(500);
 /// Time after a connection could not be accepted.
 const REST: Duration = Duration::from_millis(100);
-
-/// Where the metrics go, beside the sockets that are always there.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Where {
-    /// An address of loopback.
-    pub listen: Option<SocketAddr>,
-    /// A file for node_exporter.
-    pub file: Option<PathBuf>,
-}
 
 /// The thread that serves them.
 pub struct Metrics {
@@ -65,8 +58,7 @@ impl Metrics {
     /// A socket cannot be opened.
     pub fn start(folder: &Path, to: &Where, in_force: InForce, totals: &Totals) -> Result<Self> {
         let socket = folder.join(SOCKET);
-        let listener =
-            super::daemon::listen(&socket).with_context(|| format!("cannot listen on {}", socket.display()))?;
+        let listener = listen(&socket).with_context(|| format!("cannot listen on {}", socket.display()))?;
         let mut always = inherited_listeners();
         for listener in &always {
             match listener {
@@ -273,26 +265,9 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::service::config::Config;
-    use crate::service::figures::Book;
-    use crate::service::matching::Matching;
     use std::io::Read;
     use std::net::TcpStream;
     use std::os::unix::net::UnixStream;
-    use std::time::SystemTime;
-
-    fn in_force() -> InForce {
-        InForce {
-            matching: Arc::new(Matching::new(Config::none().rules, Duration::from_secs(1))),
-            book: Book::default(),
-            interval: Duration::from_secs(5),
-            dry_run: false,
-            reloads: 0,
-            refused: 0,
-            is_refused: false,
-            began: SystemTime::now(),
-        }
-    }
 
     fn get(mut stream: impl Read + Write) -> String {
         let mut text = String::new();
@@ -311,7 +286,7 @@ mod tests {
             listen: Some(address),
             file: Some(file.clone()),
         };
-        let mut metrics = Metrics::start(folder.path(), &to, in_force(), &Totals::default()).unwrap();
+        let mut metrics = Metrics::start(folder.path(), &to, InForce::of_nothing(), &Totals::default()).unwrap();
         let socket = folder.path().join(SOCKET);
         for text in [
             get(UnixStream::connect(&socket).unwrap()),

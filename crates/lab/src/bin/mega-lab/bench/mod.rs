@@ -309,8 +309,13 @@ fn processors(args: &BenchOptions, there: usize) -> (Option<usize>, Option<usize
     }
 }
 
-/// The command line as it can be typed again.
+/// The command line as it can be typed again, without the folder for results, which is one machine's.
 pub fn command_line() -> String {
+    let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+    typed(words.skip(1))
+}
+
+fn typed(words: impl Iterator<Item = String>) -> String {
     let quoted = |word: String| {
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=+:,%".contains(c);
         if !word.is_empty() && word.chars().all(plain) {
@@ -319,13 +324,18 @@ pub fn command_line() -> String {
             format!("'{}'", word.replace('\'', r"'\''"))
         }
     };
-    let words = std::env::args_os()
-        .skip(1)
-        .map(|word| quoted(word.to_string_lossy().into_owned()));
-    std::iter::once("mega".to_string())
-        .chain(words)
-        .collect::<Vec<_>>()
-        .join(" ")
+    let mut typed = vec!["mega".to_string()];
+    let (mut is_folder, mut is_ours) = (false, true);
+    for word in words {
+        // What follows is the measured command's.
+        is_ours &= word != "--";
+        let was_folder = std::mem::replace(&mut is_folder, is_ours && (word == "-o" || word == "--output"));
+        let has_folder = is_ours && word.starts_with("--output=");
+        if !(was_folder || is_folder || has_folder) {
+            typed.push(quoted(word));
+        }
+    }
+    typed.join(" ")
 }
 
 /// Progress on stderr: one line a run, rewritten on a terminal while the run goes on.
@@ -386,9 +396,40 @@ impl Lines {
     }
 }
 
+/// A time for people, to the minute.
+pub fn minutes(seconds: f64) -> String {
+    match seconds {
+        s if s < 90.0 => format!("{s:.0} s"),
+        s => format!("{:.0} min", s / 60.0),
+    }
+}
+
+pub fn memory_bytes() -> Result<u64> {
+    let info = meminfo::read(&ProcRoot::default()).context("cannot read how much memory there is")?;
+    info.total_bytes
+        .context("/proc/meminfo does not say how much memory there is")
+}
+
+/// What could not be run does not keep the others from it, but it is not success either.
+pub fn finish(failed: &[&str]) -> Result<()> {
+    anyhow::ensure!(failed.is_empty(), "not measured: {}", failed.join(", "));
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_command_line_is_without_the_folder_for_results_but_the_measured_commands_own_options_stay() {
+        let of = |words: &str| typed(words.split(' ').map(str::to_owned));
+        assert_eq!(of("bench gups -o /x/y --rounds 6"), "mega bench gups --rounds 6");
+        assert_eq!(of("bench gups --output=/x"), "mega bench gups");
+        assert_eq!(
+            of("bench run -o /x -- cc -o a.out a$b"),
+            "mega bench run -- cc -o a.out 'a$b'"
+        );
+    }
     use crate::args::{Cli, Command};
     use clap::Parser;
 

@@ -8,11 +8,10 @@ use anyhow::{Context, Result};
 use mega_lab::experiment::{self, family, Experiment};
 use mega_lab::report::comparison::Printed;
 use mega_lab::report::{compare, folder};
-use mega_linux::proc::{meminfo, ProcRoot};
 use serde_json::json;
 
 use crate::args::{BenchArgs, BenchOptions};
-use crate::bench::{self, Asked};
+use crate::bench::{self, finish, memory_bytes, minutes, Asked};
 use mega_cli::exit::Failure;
 
 /// Runs what was asked for.
@@ -138,20 +137,6 @@ fn describe(e: &Experiment, memory_bytes: u64, rounds: usize) -> serde_json::Val
     })
 }
 
-/// A time for people, to the minute.
-pub(super) fn minutes(seconds: f64) -> String {
-    match seconds {
-        s if s < 90.0 => format!("{s:.0} s"),
-        s => format!("{:.0} min", s / 60.0),
-    }
-}
-
-pub(super) fn memory_bytes() -> Result<u64> {
-    let info = meminfo::read(&ProcRoot::default()).context("cannot read how much memory there is")?;
-    info.total_bytes
-        .context("/proc/meminfo does not say how much memory there is")
-}
-
 fn compare_two(paths: &[String], args: &BenchArgs) -> Result<()> {
     let [a, b] = paths else {
         return Err(Failure::usage("mega bench compare A B: two results folders"));
@@ -215,12 +200,6 @@ fn several(asked: &[Asked], args: &BenchArgs) -> Result<()> {
         }
     }
     finish(&failed)
-}
-
-/// What could not be run does not keep the others from it, but it is not success either.
-pub(super) fn finish(failed: &[&str]) -> Result<()> {
-    anyhow::ensure!(failed.is_empty(), "not measured: {}", failed.join(", "));
-    Ok(())
 }
 
 /// Runs one, shows its table, and says where its report is.

@@ -11,9 +11,8 @@ use mega_lab::experiment::Experiment;
 use mega_lab::prepare::condition::Condition;
 use mega_lab::result::{Outcome, Record};
 
-use super::bench::{finish, memory_bytes, minutes};
 use crate::args::{BenchArgs, BenchOptions};
-use crate::bench::{self, Asked};
+use crate::bench::{self, finish, memory_bytes, minutes, Asked};
 use mega_cli::exit::Failure;
 
 /// Rounds that a verdict needs.

@@ -1,0 +1,45 @@
+//! What is known when it is decided: memory, the machine, its settings.
+
+use crate::density::Population;
+use crate::span::Span;
+
+/// What can be asked about memory.
+pub trait Memory {
+    /// What is populated of the regions from `from` on, one for each element. False if that cannot be told.
+    fn populations(&mut self, from: u64, of: &mut [Population]) -> bool;
+    /// Whether the program has written to the region at this address.
+    fn is_reached(&mut self, region: u64) -> bool;
+    /// The first region in which anything is populated.
+    fn first_populated(&mut self, of: Span) -> Option<u64>;
+    /// Regions that are populated while both their neighbours are empty.
+    fn isolated(&mut self, of: Span) -> u64;
+}
+
+/// What the setting `enabled` lets page faults map.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Faults {
+    /// Base pages: the machine's owner wants no huge pages.
+    Never,
+    /// Huge pages where that was advised.
+    #[default]
+    Advised,
+    /// Huge pages everywhere.
+    Always,
+}
+
+/// The conditions under which is decided.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Conditions {
+    /// Now.
+    pub now_ns: u64,
+    /// The program's resident memory.
+    pub resident_bytes: u64,
+    /// What page faults may map.
+    pub faults: Faults,
+    /// Free blocks are so few that a fault would have to compact.
+    pub is_short_of_blocks: bool,
+    /// A control group's limit is near.
+    pub is_near_limit: bool,
+    /// The program maps and unmaps just now.
+    pub is_mapping: bool,
+}
