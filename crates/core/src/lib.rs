@@ -9,6 +9,7 @@
 //! | [`observe`] | what a host sees: regions, processes, the machine |
 //! | [`action`] | actions and their named outcomes |
 //! | [`policy`] | what to promote and demote, decided at each scan: one file per policy |
+//! | [`presets`] | what suits well-known programs, by name |
 //! | [`fault`] | what backs a region at its first fault, what becomes of a reservation: one file per system |
 //! | [`compaction`] | physical memory block by block, how many free blocks are wanted, which blocks to evacuate for them |
 //! | [`budget`] | limits on stall, processor time and memory |
@@ -33,6 +34,7 @@ pub mod host;
 pub mod journal;
 pub mod observe;
 pub mod policy;
+pub mod presets;
 pub mod replay;
 pub mod units;
 

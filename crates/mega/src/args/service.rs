@@ -43,8 +43,21 @@ pub enum ConfigAction {
         #[arg(long)]
         json: bool,
     },
+    /// Print the presets: what each sets, and why
+    Presets {
+        /// Only this one
+        #[arg(value_name = "NAME")]
+        name: Option<String>,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Print what each key means: docs/configuration.md
-    Describe,
+    Describe {
+        /// The presets instead: the end of docs/presets.md
+        #[arg(long)]
+        presets: bool,
+    },
 }
 
 /// `mega daemon`

@@ -1,14 +1,16 @@
-//! `mega config`: check, show and describe the daemon's configuration.
+//! `mega config`: check, show and describe the daemon's configuration and its presets.
 
 use std::io::Write;
 
 use anyhow::Result;
 use mega_cli::exit::{tell, Failure};
+use mega_core::presets::{by_name, PRESETS};
+use serde_json::json;
 
 use crate::args::{ConfigAction, ConfigArgs, SourceArgs};
 use crate::service::config::Config;
-use crate::service::describe::document;
-use crate::service::Source;
+use crate::service::describe::{document, hint};
+use crate::service::{presets, Source};
 
 /// Does it.
 pub fn run(args: &ConfigArgs) -> Result<()> {
@@ -31,7 +33,28 @@ pub fn run(args: &ConfigArgs) -> Result<()> {
                 false => writeln!(out, "{}", config.to_text())?,
             }
         }
-        ConfigAction::Describe => write!(out, "{}", document())?,
+        ConfigAction::Presets { name, json } => {
+            let wanted = match name {
+                Some(name) => std::slice::from_ref(by_name(name).ok_or_else(|| {
+                    let names: Vec<&str> = PRESETS.iter().map(|preset| preset.name).collect();
+                    let hint = hint(name, &names);
+                    Failure::usage(format!("no preset '{name}'{hint} (there are: {})", names.join(", ")))
+                })?),
+                None => PRESETS,
+            };
+            match json {
+                true => {
+                    let all: Vec<_> = wanted.iter().map(presets::json).collect();
+                    writeln!(out, "{}", json!({"schema": 1, "presets": all}))?;
+                }
+                false => {
+                    let all: Vec<_> = wanted.iter().map(presets::text).collect();
+                    write!(out, "{}", all.join("\n"))?;
+                }
+            }
+        }
+        ConfigAction::Describe { presets: false } => write!(out, "{}", document())?,
+        ConfigAction::Describe { presets: true } => write!(out, "{}", presets::document())?,
     }
     Ok(())
 }

@@ -37,8 +37,8 @@ pub struct Loop {
     pub policy: String,
     /// Its parameters.
     pub set: Vec<String>,
-    /// The stall budget, in millionths.
-    pub stall: u32,
+    /// The stall budget, in millionths; none: the policy's.
+    pub stall: Option<u32>,
 }
 
 /// Where the metrics go, beside the sockets that are always there.
@@ -286,8 +286,8 @@ impl Rule {
 
     fn needs(&self) -> Loop {
         let stall = match self.value("stall-budget") {
-            Some(Value::Share(share)) => share.as_millionths(),
-            _ => 0,
+            Some(Value::Share(share)) => Some(share.as_millionths()),
+            _ => None,
         };
         let policy = match self.policy() {
             off if off == "off" => "base".to_owned(),

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use mega_cli::args::{parse_budget, parse_interval};
 use mega_core::policy::POLICIES;
+use mega_core::presets::PRESETS;
 use mega_core::units::{show_duration, Bytes, Share};
 
 /// A table of the configuration.
@@ -54,6 +55,8 @@ pub enum Kind {
     Text,
     /// A policy, `off` or `leave-alone`.
     Policy,
+    /// A preset.
+    Preset,
     /// An address and port of loopback.
     Address,
     /// The path of a file for node_exporter.
@@ -107,6 +110,7 @@ impl Kind {
             Self::Bool => "true or false",
             Self::Text => "text",
             Self::Policy => "policy's name",
+            Self::Preset => "preset's name",
             Self::Address => "address and port: \"127.0.0.1:9642\"",
             Self::Textfile => "path of a file",
             Self::FileOrOff => "path of a file, or \"off\"",
@@ -148,17 +152,12 @@ impl Kind {
                 .parse()
                 .map(Value::Bool)
                 .map_err(|_| format!("'{text}' is neither true nor false")),
-            Self::Policy => {
-                let names: Vec<&str> = choices().map(|(name, _)| name).collect();
-                match names.contains(&text) {
-                    true => Ok(Value::Text(text.to_owned())),
-                    false => Err(format!(
-                        "no policy '{text}'{} (there are: {})",
-                        hint(text, &names),
-                        names.join(", ")
-                    )),
-                }
-            }
+            Self::Policy => one_of("policy", text, &choices().map(|(name, _)| name).collect::<Vec<_>>()),
+            Self::Preset => one_of(
+                "preset",
+                text,
+                &PRESETS.iter().map(|preset| preset.name).collect::<Vec<_>>(),
+            ),
             Self::Address => match text.parse::<SocketAddr>() {
                 Err(_) => Err(format!(
                     "'{text}' is no address with a port, such as 127.0.0.1:9642 or [::1]:9642"
@@ -196,6 +195,18 @@ impl Kind {
             }
             Self::Parameters | Self::Patterns => Err("must be a table".to_owned()),
         }
+    }
+}
+
+/// A word that is known.
+fn one_of(what: &str, text: &str, names: &[&str]) -> Result<Value, String> {
+    match names.contains(&text) {
+        true => Ok(Value::Text(text.to_owned())),
+        false => Err(format!(
+            "no {what} '{text}'{} (there are: {})",
+            hint(text, names),
+            names.join(", ")
+        )),
     }
 }
 
@@ -272,9 +283,10 @@ pub const KEYS: &[Key] = keys! {
     Daemon "journal-max" DiskSize "64M" "1M to 1T" "The most that these four files take together; the oldest quarter goes first."
     Rule "name" Text "" "1 to 64 bytes" "What status and messages call the rule; without one, its file and line."
     Rule "match" Patterns "" "at least one key" "Whom the rule is for: a process that fits all the patterns given. The first rule that matches a process decides."
+    Rule "preset" Preset "" "see below" "What suits a well-known program: policy, set, stall-budget, guarantee and min-resident that the rule does not give itself."
     Rule "policy" Policy "auto" "see below" "What is done to them."
     Rule "set" Parameters "" "the policy's own" "Parameters of the policy (`mega policies`)."
-    Rule "stall-budget" Budget "5%" "above 0%" "The largest share of time that a program may be stalled by our actions."
+    Rule "stall-budget" Budget "" "above 0%" "The largest share of time that a program may be stalled by our actions; where none is given, the policy's: 5%, for auto 2% with `for` = latency and none with throughput."
     Rule "guarantee" Guarantee "" "above 0%" "Coverage, the share of a process's mapped memory in huge pages, that is kept at or above this: demotions are given up and the fullest regions promoted for it, within the budgets. Where it is missed, the journal, the status and the metrics say why."
     Rule "min-resident" Size "0" "from 0" "Processes with less resident memory than this are not managed until they have grown."
     Match "unit" Name "" "1 to 512 bytes" "The systemd unit that the process is in, by its name in the control group's path; .service is added to a name without a type."
@@ -314,6 +326,18 @@ pub fn document() -> String {
     text.push_str("\n## Values of `policy`\n");
     for (name, about) in choices() {
         let _ = write!(text, "\n{}", wrap(&format!("- **`{name}`**: {about}.")));
+    }
+    text.push_str(
+        "\n\n## Values of `preset`\n\nReasons, vendors' recommendations and figures: [presets.md](presets.md).\n",
+    );
+    for preset in PRESETS {
+        let set = preset
+            .set()
+            .map(|(name, value)| ("set", format!("{{ {name} = \"{value}\" }}")));
+        let keys = preset.keys().map(|(key, value)| (key, format!("\"{value}\"")));
+        let keys: Vec<String> = keys.chain(set).map(|(key, value)| format!("{key} = {value}")).collect();
+        let entry = format!("- **`{}`** ({}): `{}`.", preset.name, preset.programs, keys.join(", "));
+        let _ = write!(text, "\n{}", wrap(&entry));
     }
     text.push_str("\n\n<!-- generated by `mega config describe` -->\n");
     text

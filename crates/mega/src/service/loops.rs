@@ -170,7 +170,7 @@ fn options(config: &Config, needs: &Loop) -> ManageOptions {
         policy: needs.policy.clone(),
         set: needs.set.clone(),
         interval: config.interval(),
-        stall_budget: Some(Share::millionths(needs.stall)),
+        stall_budget: needs.stall.map(Share::millionths),
         // Each counts the time of the whole process, and so keeps all together below it.
         cpu_budget: config.share("cpu-budget"),
         free_memory: config.share("free-memory"),

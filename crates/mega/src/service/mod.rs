@@ -13,6 +13,7 @@ mod matching;
 mod metrics;
 mod notify;
 mod place;
+pub mod presets;
 mod read;
 mod socket;
 mod watcher;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use mega_core::policy::guarantee::PARAMETER;
+use mega_core::presets::{by_name, Preset};
 use toml::de::{DeTable, DeValue};
 use toml::Spanned;
 
@@ -191,7 +192,8 @@ impl Reader<'_> {
 
     fn rule(&mut self, at: usize, table: &DeTable<'_>) -> Option<Rule> {
         let before = self.problems.len();
-        let (values, tables) = self.table(Section::Rule, table);
+        let (mut values, tables) = self.table(Section::Rule, table);
+        let preset = preset(&mut values);
         let mut patterns = BTreeMap::new();
         match tables.get("match").map(|value| (value.span().start, value.get_ref())) {
             Some((at, DeValue::Table(table))) if table.is_empty() => {
@@ -211,9 +213,15 @@ impl Reader<'_> {
             ),
             None => self.wrong(at, "the rule has no match = { … }: for whom is it?".to_owned()),
         }
-        let set = tables
+        let mut set = tables
             .get("set")
             .map_or_else(Vec::new, |value| self.parameters(&values, value));
+        set.extend(
+            preset
+                .iter()
+                .flat_map(|preset| missing(preset, &set))
+                .collect::<Vec<_>>(),
+        );
         let policy = values.get("policy").map_or("auto", |given| given.text.as_str());
         if let (Some(given), "off" | "base" | "leave-alone") = (values.get("guarantee"), policy) {
             let text = format!("guarantee: policy '{policy}' makes no huge pages");
@@ -278,6 +286,40 @@ impl Reader<'_> {
     }
 }
 
+/// Fills in what the rule's preset gives and the rule does not: as if it stood where the preset is named. None where the rule has another
+/// policy than the preset, whose parameters then mean nothing.
+fn preset(values: &mut Values) -> Option<&'static Preset> {
+    let named = values.get("preset")?.clone();
+    let preset = by_name(&named.text)?;
+    for (name, text) in preset.keys() {
+        let key = keys_of(Section::Rule).find(|key| key.name == name);
+        if let Some((key, value)) = key.and_then(|key| Some((key, key.kind.read(text).ok()?))) {
+            values.entry(key.name).or_insert_with(|| Given {
+                value,
+                text: text.to_owned(),
+                place: named.place.clone(),
+            });
+        }
+    }
+    let policy = values.get("policy").map(|given| given.text.as_str());
+    preset
+        .keys()
+        .any(|(name, own)| name == "policy" && policy == Some(own))
+        .then_some(preset)
+}
+
+/// Parameters of the preset that are not among those given.
+fn missing<'a>(preset: &'a Preset, set: &'a [String]) -> impl Iterator<Item = String> + 'a {
+    let is_given = move |name: &str| {
+        set.iter()
+            .any(|word| word.split_once('=').is_some_and(|(key, _)| key == name))
+    };
+    preset
+        .set()
+        .filter(move |(name, _)| !is_given(name))
+        .map(|(name, value)| format!("{name}={value}"))
+}
+
 /// The pattern of a key of `match`; a unit without a type is a service.
 fn pattern(name: &str, text: &str) -> Glob {
     let is_path = matches!(name, "cgroup" | "exe");
@@ -338,6 +380,16 @@ mod tests {
                 "did you mean 'ingens'? (there are: auto",
             ),
             (
+                "[[rule]]\nmatch = { comm = \"x\" }\npreset = \"reddis\"\n",
+                "f:3:10: ",
+                "did you mean 'redis'? (there are: redis, mongodb",
+            ),
+            (
+                "[[rule]]\nmatch = { comm = \"x\" }\npreset = \"kvm-guest\"\npolicy = \"off\"\n",
+                "f:3:10: ",
+                "makes no huge pages",
+            ),
+            (
                 "[[rule]]\nmatch = { comm = \"x\" }\nset = { nonsense = 1 }\n",
                 "f:3:9: ",
                 "nonsense",
@@ -393,7 +445,7 @@ mod tests {
         #[test]
         fn no_order_of_its_own_words_makes_it_panic(words in proptest::collection::vec(prop_oneof![
             Just("[daemon]"), Just("[[rule]]"), Just("\n"), Just("="), Just("match"), Just("{"), Just("}"), Just("["), Just("]"),
-            Just("\"5s\""), Just("interval"), Just("set"), Just("policy"), Just("\"mega\""), Just("comm"), Just("\"*\""), Just("."),
+            Just("\"5s\""), Just("interval"), Just("preset"), Just("\"redis\""), Just("set"), Just("policy"), Just("\"mega\""), Just("comm"), Just("\"*\""), Just("."),
             Just("9999999999999999999999"), Just("\"\"\""), Just("'ä\u{7}'"), Just(","), Just("min-resident"), Just("-0x1"), Just("nan"),
         ], 0..40)) {
             read(Path::new("f"), &words.join(" "));
