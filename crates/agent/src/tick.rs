@@ -19,7 +19,7 @@ use crate::sys::{self, Result};
 /// A program that is smaller is only asked for its size.
 const LEAST_BYTES: u64 = 32 << 20;
 /// The shortest pause while a region that was left to the program may be reached at any moment.
-const AHEAD_NS: u64 = 100_000;
+const AHEAD_NS: u64 = 50_000;
 /// The pause while something happens.
 const GROWING_NS: u64 = 2_000_000;
 /// The pause between collapses.
@@ -176,10 +176,19 @@ fn tick(mind: &mut Mind, maps: i32, state: &mut State) -> core::result::Result<u
     let floor = looked.saturating_mul(LOOK_SHARE).saturating_sub(acted);
     let pause = match pace {
         Pace::Ahead => {
-            let is_moving = !mind.orders.list().is_empty() || !is_ahead;
+            let has_acted = !mind.orders.list().is_empty();
             let slower = state.ahead_ns + state.ahead_ns / 8;
-            state.ahead_ns = if is_moving { AHEAD_NS } else { slower.min(SWEEP_NS) };
-            state.ahead_ns
+            state.ahead_ns = if has_acted || !is_ahead {
+                AHEAD_NS
+            } else {
+                slower.min(SWEEP_NS)
+            };
+            // While it populated the program has come further.
+            if has_acted {
+                0
+            } else {
+                state.ahead_ns
+            }
         }
         Pace::Growing => GROWING_NS,
         Pace::Idle if !mind.auto.is_swept() => idle(state).min(SWEEP_NS),

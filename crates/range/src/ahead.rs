@@ -92,10 +92,11 @@ impl Ahead {
         if !core::mem::take(&mut self.is_fresh) {
             return;
         }
-        // Either it had its own regions done before the helper was, or it was not even there yet.
+        // Either it had its own regions done before the helper was, or it had hardly begun: then the helper does more.
+        let half = (self.group.saturating_sub(self.waiting) / REGION).saturating_sub(1) / 2;
         if is_reached(self.group.saturating_sub(REGION)) {
             self.left = (self.left + 1).min(MOST_LEFT);
-        } else if !is_reached(self.waiting) {
+        } else if !is_reached(self.waiting.saturating_add(half * REGION)) {
             self.left = self.left.saturating_sub(1).max(1);
         }
     }
@@ -237,6 +238,24 @@ mod tests {
         }
         let left = u64::from(MOST_LEFT);
         assert_eq!(ahead.reached(limit(1000)), regions(17 + left, 18 + left));
+    }
+
+    #[test]
+    fn a_program_that_has_hardly_begun_its_own_regions_gets_fewer() {
+        let left_after = |reached: u64| {
+            let mut ahead = Ahead {
+                waiting: 0,
+                group: 6 * REGION,
+                left: 6,
+                size: 8,
+                is_fresh: true,
+                ..Ahead::OFF
+            };
+            ahead.share(|region| region < reached * REGION);
+            ahead.left
+        };
+        // Reached: none, the first two, three, five and all of its six.
+        assert_eq!([0, 2, 3, 5, 6].map(left_after), [5, 5, 6, 6, 7]);
     }
 
     #[test]
