@@ -127,6 +127,7 @@ fn pages_of_a_family_are_made_from_its_records() {
         }
         let family = family::find(name).expect("a family");
         is_or_becomes(path, &(family.document)(&records));
+        is_or_becomes(&path.replace(".md", ".svg"), &(family.picture)(&records));
     }
 }
 

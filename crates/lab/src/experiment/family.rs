@@ -14,6 +14,8 @@ pub struct Family {
     pub all_conditions: bool,
     /// The document that is made from its records.
     pub document: fn(&[Record]) -> String,
+    /// The picture in it (SVG), `docs/NAME.svg`.
+    pub picture: fn(&[Record]) -> String,
 }
 
 const ALL: [Family; 2] = [
@@ -22,12 +24,14 @@ const ALL: [Family; 2] = [
         members: auto::LIST,
         all_conditions: true,
         document: auto::table::document,
+        picture: auto::table::picture,
     },
     Family {
         name: "programs",
         members: programs::LIST,
         all_conditions: false,
         document: programs::document,
+        picture: programs::picture,
     },
 ];
 

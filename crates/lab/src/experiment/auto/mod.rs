@@ -5,6 +5,7 @@ use super::member::member;
 use super::{Experiment, GIB};
 
 pub mod gates;
+pub mod picture;
 pub mod table;
 
 /// The first is the baseline.

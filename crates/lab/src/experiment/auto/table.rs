@@ -14,6 +14,9 @@ const CONDITIONS: [(&str, &str); 4] = [
     ("busy", "Every processor busy"),
 ];
 
+/// The condition of the picture.
+const PICTURED: &str = "unfragmented";
+
 /// The whole document.
 #[must_use]
 pub fn document(records: &[Record]) -> String {
@@ -51,9 +54,20 @@ pub fn document(records: &[Record]) -> String {
             continue;
         }
         let _ = write!(out, "\n## {words}\n\n");
+        if condition == PICTURED {
+            out += "![speed and memory of each program, relative to base pages](auto.svg)\n\n";
+        }
         speed_and_memory(&mut out, &there, &VARIANTS[1..]);
     }
     out
+}
+
+/// docs/auto.svg: the programs on an unfragmented machine.
+#[must_use]
+pub fn picture(records: &[Record]) -> String {
+    let seen = seen(records);
+    let there: Vec<&Seen<'_>> = seen.iter().filter(|seen| seen.condition() == PICTURED).collect();
+    super::picture::picture(&there, &VARIANTS[1..])
 }
 
 /// All cases of all records.
@@ -112,14 +126,14 @@ pub(in crate::experiment) fn origins(out: &mut String, records: &[Record]) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::experiment::auto::gates::Gate;
     use crate::report::synthetic::{self, Options};
     use crate::result::{Better, Metric, Outcome, Run, Unit};
 
     /// A record of `touch` with these times (ns) of each variant, in six rounds.
-    fn touch(condition: &str, times: &[(&str, f64)]) -> Record {
+    pub(in crate::experiment::auto) fn touch(condition: &str, times: &[(&str, f64)]) -> Record {
         let mut record = synthetic::record(&Options::default());
         let (template, info) = (record.runs[0].clone(), record.variants[0].clone());
         record.cases.truncate(1);
