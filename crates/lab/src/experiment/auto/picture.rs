@@ -23,43 +23,46 @@ const WORSE: Rgb = Rgb(190, 80, 30);
 const STYLE: &str =
     "text{font:12px sans-serif}.h{font-weight:bold}.g{fill:#6e6e6e}line{stroke:#d6d6d6}.one{stroke:#222}";
 
+/// A figure of a program under a variant.
+type Figure = fn(&Seen<'_>, &str) -> Option<Bar>;
+
 /// One bar.
 struct Bar {
     ratio: f64,
     is_good: bool,
 }
 
+fn speed(seen: &Seen<'_>, variant: &str) -> Option<Bar> {
+    let ratio = seen.relative(variant, "base")?;
+    Some(Bar {
+        ratio,
+        is_good: ratio >= 1.0,
+    })
+}
+
+fn memory(seen: &Seen<'_>, variant: &str) -> Option<Bar> {
+    let ratio = seen.median(variant, "mean_rss_bytes")? / seen.median("base", "mean_rss_bytes")?;
+    Some(Bar {
+        ratio,
+        is_good: ratio <= 1.0,
+    })
+}
+
+/// The panels: title and figure.
+const FIGURES: [(&str, Figure); 2] = [
+    ("speed, base pages = 1: to the right is faster", speed),
+    ("memory, base pages = 1: to the left is less", memory),
+];
+
 /// The SVG. Each bar begins at 1, what base pages do; blue is better, orange worse, and the figure stands beside it.
 pub(in crate::experiment) fn picture(seen: &[&Seen<'_>], variants: &[&str]) -> String {
-    let speed = |seen: &Seen<'_>, variant: &str| {
-        let ratio = seen.relative(variant, "base")?;
-        Some(Bar {
-            ratio,
-            is_good: ratio >= 1.0,
-        })
-    };
-    let memory = |seen: &Seen<'_>, variant: &str| {
-        let ratio = seen.median(variant, "mean_rss_bytes")? / seen.median("base", "mean_rss_bytes")?;
-        Some(Bar {
-            ratio,
-            is_good: ratio <= 1.0,
-        })
-    };
-    let figures: [&dyn Fn(&Seen<'_>, &str) -> Option<Bar>; 2] = [&speed, &memory];
     let is_there = |variant: &&&str| seen.iter().any(|seen| speed(seen, variant).is_some());
     let variants: Vec<&str> = variants.iter().filter(is_there).copied().collect();
     let row = variants.len() as f64 * BAR + GAP;
     let height = TOP + seen.len() as f64 * row + 10.0;
     let label = "Speed and mean memory of each program under each variant, relative to base pages";
     let mut svg = Svg::document(WIDTH, height, &format!("role=\"img\" aria-label=\"{label}\""), STYLE);
-    for ((from, to), (title, figure)) in PANELS.into_iter().zip(
-        [
-            "speed, base pages = 1: to the right is faster",
-            "memory, base pages = 1: to the left is less",
-        ]
-        .into_iter()
-        .zip(figures),
-    ) {
+    for ((from, to), (title, figure)) in PANELS.into_iter().zip(FIGURES) {
         let scale = Scale::of(
             (from, to),
             seen.iter()
