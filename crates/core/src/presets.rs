@@ -152,9 +152,10 @@ pub const PRESETS: &[Preset] = &[
         stall: None,
         guarantee: Some("95%"),
         min_resident: "256M",
-        why: "Each miss of a guest's TLB walks two page tables, so that guests gain most. What the guest has touched \
-              is kept in huge pages; where 95 % is missed, an event and a metric say so. Guests on hugetlb or shared \
-              memory are left alone.",
+        why: "Each miss of a guest's TLB walks two page tables, so that guests gain most. QEMU advises huge pages for \
+              a guest's memory itself; what is split or fragmented later is put right here, and what the guest has \
+              never written is given back, as far as 95 % allows. Where that is missed, an event and a metric say so. \
+              Guests on hugetlb or shared memory are left alone.",
         vendor: "Red Hat: THP on for guests, up to 20 % faster.",
         source: "https://docs.redhat.com/en/documentation/red_hat_enterprise_linux/6/html/performance_tuning_guide/ch04s05s02",
     },
