@@ -62,7 +62,12 @@ impl Drop for Running {
 fn service(folder: &Path, name: &str) -> Running {
     let path = folder.join(name);
     if !path.exists() {
-        fs::copy("/bin/sleep", &path).unwrap();
+        assert!(Command::new("cp")
+            .arg("/bin/sleep")
+            .arg(&path)
+            .status()
+            .unwrap()
+            .success());
     }
     Running(Command::new(path).arg("600").stdin(Stdio::null()).spawn().unwrap())
 }
@@ -70,7 +75,7 @@ fn service(folder: &Path, name: &str) -> Running {
 /// One of this name that holds 64 MB, filled, and waits for somebody to read them.
 fn holding(folder: &Path, name: &str, opts_out: bool) -> Running {
     let path = folder.join(name);
-    fs::copy("/bin/dd", &path).unwrap();
+    assert!(Command::new("cp").arg("/bin/dd").arg(&path).status().unwrap().success());
     let mut command = Command::new(path);
     if opts_out {
         // SAFETY: a system call between fork and exec, on the child alone.

@@ -8,6 +8,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use serde_json::Value as Json;
@@ -42,19 +43,24 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Where Debian's programs are: installed, or unpacked here; unpacked nothing of them is started by itself.
+/// Where Debian's programs are: installed, or unpacked here; unpacked nothing of them is started by itself. Every test waits for one unpacking.
 fn programs() -> Result<PathBuf, String> {
+    static THERE: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    THERE.get_or_init(find_or_unpack).clone()
+}
+
+fn find_or_unpack() -> Result<PathBuf, String> {
     if Path::new("/usr/bin/promtool").exists() && Path::new("/usr/bin/prometheus-node-exporter").exists() {
         return Ok("/usr/bin".into());
     }
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("prometheus");
-    let there = folder.join("usr/bin");
-    if there.join("promtool").exists() && there.join("prometheus-node-exporter").exists() {
+    let (there, complete) = (folder.join("usr/bin"), folder.join("complete"));
+    if complete.exists() {
         return Ok(there);
     }
     fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
     let get = "timeout 120 apt-get -q download prometheus prometheus-node-exporter && \
-               for package in *.deb; do dpkg-deb -x \"$package\" . && rm \"$package\"; done";
+               for package in *.deb; do dpkg-deb -x \"$package\" . && rm \"$package\"; done && touch complete";
     let output = Command::new("sh").args(["-c", get]).current_dir(&folder).output();
     match output.map_err(|error| error.to_string())? {
         output if output.status.success() => Ok(there),
@@ -178,7 +184,9 @@ impl Machine {
             }
         };
         let textfile = textfile.join("mega.prom");
-        fs::copy("/bin/dd", &program).unwrap();
+        // Copied by another process: a file that this one has open for writing is busy (ETXTBSY) as long as another test's child, forked meanwhile, holds it.
+        let copied = Command::new("cp").arg("/bin/dd").arg(&program).status().unwrap();
+        assert!(copied.success());
         let config = state.join("mega.toml");
         let text = format!(
             "[daemon]\ninterval = \"100ms\"\njournal = \"off\"\n{listen}metrics-file = \"{}\"\n\

@@ -528,7 +528,7 @@ fn less(prefix: &[&str]) -> Option<(tempfile::TempDir, PathBuf)> {
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let copy = folder.path().join("mega");
-    fs::copy(MEGA, &copy).unwrap();
+    assert!(Command::new("cp").arg(MEGA).arg(&copy).status().unwrap().success());
     fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
     Some((folder, copy))
 }

@@ -11,7 +11,12 @@ const EVIL: &str = "\u{1b}]0;x\u{7}";
 fn evil() -> (tempfile::TempDir, std::process::Child) {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join(EVIL);
-    fs::copy("/bin/sleep", &program).unwrap();
+    assert!(Command::new("cp")
+        .arg("/bin/sleep")
+        .arg(&program)
+        .status()
+        .unwrap()
+        .success());
     let child = Command::new(&program).arg("300").spawn().unwrap();
     until("it has its name", || {
         fs::read_to_string(format!("/proc/{}/comm", child.id())).is_ok_and(|comm| comm.starts_with('\u{1b}'))
