@@ -8,7 +8,7 @@ use mega_lab::experiment::family;
 use mega_lab::report::folder;
 use mega_lab::result::Record;
 use mega_lab::simulated::magnitudes::{magnitudes, table};
-use mega_lab::simulated::{self, count};
+use mega_lab::simulated::{self, beside, count};
 
 /// Pages with tables in them.
 const PAGES: [&str; 1] = ["docs/simulator-experiments.md"];
@@ -79,6 +79,7 @@ fn the_tables_of_the_documents_are_made_from_the_records() {
     let made = |name: &str| match name {
         "directions" => Some(orderings.counts()),
         "magnitudes" => Some(table(&magnitudes(&records))),
+        "beside" => Some(beside::table(&beside::beside(&records))),
         _ => None,
     };
     for path in PAGES {

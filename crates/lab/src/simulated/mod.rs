@@ -8,6 +8,7 @@
 //!   tables        published beside simulated, in Markdown
 //!   orderings     which published comparisons come out the same
 //!   magnitudes    how far simulated figures are from published ones
+//!   beside        `auto` beside the fastest system of each table
 //!   inputs        published figures that the model was given, and that are therefore not counted
 //!   kept          a record that is small enough for a repository
 //!   sweep/        every combination of lists
@@ -16,6 +17,7 @@
 //! ```
 
 pub mod accuracy;
+pub mod beside;
 mod derived;
 mod experiment;
 pub mod figures;
