@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use mega_core::fault::{by_name, FaultPolicy};
 use mega_core::units::Bytes;
+use mega_linux::knobs::thp::{self, Mode};
 use mega_linux::proc::ProcRoot;
 use mega_linux::reservation::{self, Counters, MAX_THRESHOLD};
 use mega_linux::sys::User;
@@ -35,16 +36,27 @@ pub fn threshold(options: &ManageOptions) -> Result<Option<u32>> {
     match reservation::read(&ProcRoot::default()).context("cannot read the kernel's settings of reservations")? {
         Some(found) if found.is_allowed => {}
         Some(_) => {
-            let why = "/sys/kernel/mm/transparent_hugepage/reserve/enabled is never; set it to madvise";
+            let why = "/sys/kernel/mm/transparent_hugepage/reserve/enabled is never; set it to process";
             return Err(anyhow::anyhow!("policy '{name}': {why}"));
         }
         None => return Err(Failure::usage(format!("policy '{name}' {NEEDS}"))),
+    }
+    if mode() == Some(Mode::Never) {
+        let why = "faults reserve where they may map huge pages, and transparent_hugepage/enabled is never; set it to \
+                   madvise or always";
+        return Err(anyhow::anyhow!("policy '{name}': {why}"));
     }
     if options.journal.is_some() || options.dry_run || options.duration.is_some() {
         let why = "the kernel decides: --journal, --dry-run and --duration have no meaning";
         return Err(Failure::usage(format!("policy '{name}': {why}")));
     }
     Ok(Some(threshold))
+}
+
+/// Where faults may map huge pages, as far as that can be read.
+fn mode() -> Option<Mode> {
+    let thp = thp::read(&ProcRoot::default()).ok().flatten();
+    thp.map(|thp| thp.huge_page_mode())
 }
 
 /// The threshold after `--set`: LRBHPS' `t` only, which the other two fix.
@@ -73,6 +85,9 @@ pub fn run(
     reserve: u32,
     signals: Watched,
 ) -> ExitCode {
+    if !options.quiet && mode() == Some(Mode::Madvise) {
+        tell("mega: transparent_hugepage/enabled is madvise: only memory that the command advises is reserved");
+    }
     let root = ProcRoot::default();
     let before = reservation::counters(&root).unwrap_or_default();
     let within = Circumstances {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * What faults cost, in instructions: for a machine where one of them is a nanosecond (tests/vm/reservation exact), and the same run takes the
- * same number of them each time. Each line is one way of touching 64 blocks of 2 MB: how many faults, instructions in all, and of the fault at
- * each percentile, with what the touch itself takes.
+ * same number of them each time. Three tables, each with every way of getting pages:
+ *  - touching 64 blocks of 2 MB: how many faults, instructions in all, and of the fault at each percentile, with what the touch itself takes;
+ *  - mapping 2 MB, touching one page, unmapping it, 256 times;
+ *  - fork with 64 blocks filled, a write to each 16th page by the child, and its exit.
  */
 #include "common.h"
 
@@ -53,6 +55,53 @@ static void measure(const char *name, char *p, unsigned int pages)
 	munmap(p, N_BLOCKS * BLOCK);
 }
 
+/* What a short life costs: where a huge page or a reservation is too much. */
+static void churn(const char *name, int advice)
+{
+	const int n = 256;
+	uint64_t start = now();
+	int i;
+
+	for (i = 0; i < n; i++) {
+		char *p = blocks(1);
+
+		CHECK(!madvise(p, BLOCK, advice), "madvise");
+		*(volatile char *)(p + 7 * PAGE) = 1;
+		munmap(p, BLOCK);
+	}
+	printf("%-44s %10lu each\n", name, (now() - start) / n);
+	fflush(stdout);
+}
+
+static void forked(const char *name, char *p)
+{
+	uint64_t start, began, wrote, ended, *times = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	size_t i;
+	pid_t pid;
+
+	CHECK(times != MAP_FAILED, "mmap");
+	for (i = 0; i < N_BLOCKS * PAGES; i++)
+		*(volatile char *)(p + i * PAGE) = 1;
+	start = now();
+	pid = fork();
+	if (!pid) {
+		times[0] = now();
+		for (i = 0; i < N_BLOCKS * PAGES; i += 16)
+			*(volatile char *)(p + i * PAGE) = 2;
+		times[1] = now();
+		_exit(0);
+	}
+	began = now();
+	wait_for(pid);
+	ended = now();
+	wrote = times[1] - times[0];
+	printf("%-44s fork %10lu  writes %10lu  all %10lu  huge afterwards %ld kB\n", name, began - start, wrote,
+	       ended - start, huge_kb(p, N_BLOCKS * BLOCK));
+	fflush(stdout);
+	munmap(times, PAGE);
+	munmap(p, N_BLOCKS * BLOCK);
+}
+
 static char *base_pages(void)
 {
 	char *p = blocks(N_BLOCKS);
@@ -74,11 +123,17 @@ int main(void)
 	munmap(p, N_BLOCKS * BLOCK);
 
 	measure("base pages, all", base_pages(), PAGES);
+	churn("base pages, short", MADV_NOHUGEPAGE);
+	forked("base pages, fork", base_pages());
 	measure("stock huge pages, all", blocks(N_BLOCKS), PAGES);
+	churn("stock huge pages, short", MADV_HUGEPAGE);
+	forked("stock huge pages, fork", blocks(N_BLOCKS));
 	if (!access(THP "hugepages-64kB/enabled", F_OK)) {
 		write_file(THP "hugepages-2048kB/enabled", "never");
 		write_file(THP "hugepages-64kB/enabled", "always");
 		measure("64 KB folios, all", blocks(N_BLOCKS), PAGES);
+		churn("64 KB folios, short", MADV_HUGEPAGE);
+		forked("64 KB folios, fork", blocks(N_BLOCKS));
 		write_file(THP "hugepages-64kB/enabled", "never");
 		write_file(THP "hugepages-2048kB/enabled", "inherit");
 	}
@@ -90,8 +145,14 @@ int main(void)
 		measure(name, blocks(N_BLOCKS), PAGES);
 		snprintf(name, sizeof(name), "reservations, t %u, 32 pages a block", thresholds[i]);
 		measure(name, blocks(N_BLOCKS), 32);
+		snprintf(name, sizeof(name), "reservations, t %u, short", thresholds[i]);
+		churn(name, MADV_HUGEPAGE);
+		snprintf(name, sizeof(name), "reservations, t %u, fork", thresholds[i]);
+		forked(name, blocks(N_BLOCKS));
 	}
 	use(64);
 	measure("reservations asked for, base pages, all", base_pages(), PAGES);
+	churn("reservations asked for, base pages, short", MADV_NOHUGEPAGE);
+	forked("reservations asked for, base pages, fork", base_pages());
 	return 0;
 }

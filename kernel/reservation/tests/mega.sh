@@ -17,6 +17,15 @@ grown() { # grown COUNTER: since the shell variable of its name
     eval "echo \$((now - \$$1))"
 }
 check "doctor finds reservations" sh -c 'mega doctor --json | grep -q "\"name\":\"reservations\",\"status\":\"ok\""'
+thp=/sys/kernel/mm/transparent_hugepage/enabled
+echo madvise >$thp
+mega run --policy lrbhps -- true 2>/tmp/summary
+check "madvise: it says that only advised memory is reserved" grep -q "only memory that the command advises" /tmp/summary
+echo never >$thp
+mega run --policy lrbhps -- true 2>/tmp/refused
+check "without huge pages there are no reservations" [ $? = 125 ]
+check "and it says what to set" grep -q "madvise or always" /tmp/refused
+echo always >$thp
 for t in 64 256; do
     mega run --json --policy lrbhps --set t=$t -- mega-lab workload touch --mib 64 >/tmp/out 2>/tmp/summary
     check "t=$t: its status is the command's" [ $? = 0 ]
