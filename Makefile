@@ -2,7 +2,7 @@
 #   make demo     runs the main job       (make demo REDIS=1: with a real Redis)
 #   make test     runs every test
 # Others: test-vm (what depends on the kernel, on Debian's stock kernels under QEMU), test-module (mega.ko on the same), test-module-debug (and on
-#   a debug kernel), test-live (mega on the same), vm-experiments (what needs mega.ko), test-programs (real programs at full size under Memomania),
+#   a debug kernel), test-live (mega on the same), test-reservation and reservation-experiments (kernel/reservation), vm-experiments (what needs mega.ko), test-programs (real programs at full size under Memomania),
 #   packages (.deb and .rpm), test-packages (those under systemd in a clean Debian), build, check (format, lints and pure unit tests in under a minute), results (the documents' tables, from the records
 #   in results; make results RUN=1 simulates the papers' experiments anew first), lint, bench, install, clean.
 
@@ -20,7 +20,7 @@ AGENT := $(dir $(MEGA))../agent/libmega_agent.so
 
 TEST := $(CARGO) test --workspace --release --locked --no-fail-fast
 
-.PHONY: all setup setup-test build demo test test-machine test-beside test-vm test-module test-module-debug test-live vm-experiments test-programs packages test-packages check results lint bench install clean
+.PHONY: all setup setup-test build demo test test-machine test-beside test-vm test-module test-module-debug test-live test-reservation reservation-experiments vm-experiments test-programs packages test-packages check results lint bench install clean
 
 all: build
 
@@ -82,6 +82,7 @@ test-vm: setup
 	@packaging/setup.sh vm
 	@echo "== test on other kernels"
 	@tests/vm/matrix
+	@tests/vm/reservation ci
 
 # Three minutes and more; on its own, not beside `make test`.
 test-module: setup
@@ -111,6 +112,18 @@ test-live: setup
 vm-experiments: setup
 	@packaging/setup.sh vm
 	@tests/vm/experiments 6.12
+
+# Reservations in the kernel: built where it is not (some ten minutes on two processors), its tests, `mega` on it.
+test-reservation: setup
+	@packaging/setup.sh vm reservation
+	@echo "== test reservations"
+	@tests/vm/reservation test plain
+	@tests/vm/reservation mega plain
+
+# What they cost and give, counted in instructions: the same figures each time. Half an hour; builds two kernels.
+reservation-experiments: setup
+	@packaging/setup.sh vm reservation
+	@for what in exact fragmented redis; do tests/vm/reservation $$what || exit 1; done
 
 bench: build
 	$(SUDO) $(CARGO) bench --workspace --locked
