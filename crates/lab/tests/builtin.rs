@@ -2,7 +2,7 @@
 //! ended, also when they crash, hang or find their memory wrong.
 
 use mega_lab::program::builtin::{builtin, Builtin};
-use mega_lab::program::{Figures, Launch, Program, ProgramError, Watch};
+use mega_lab::program::{Figures, Launch, Own, Program, ProgramError, Watch};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -100,7 +100,7 @@ fn scene(seconds: f64) -> Scene {
             lab: PathBuf::from("/nowhere/mega-lab"),
             program_cpu: Some(0),
             client_cpu: None,
-            environment: Vec::new(),
+            own: Own::default(),
             scratch: scratch.path().to_path_buf(),
             seed: 7,
             deadline: Instant::now() + Duration::from_secs_f64(seconds),

@@ -16,7 +16,7 @@ use mega_lab::program::mariadb::MariaDb;
 use mega_lab::program::memcached::Memcached;
 use mega_lab::program::redis::{Redis, Scenario};
 use mega_lab::program::sqlite::Sqlite;
-use mega_lab::program::{catalogue, Figures, Launch, Program, ProgramError, Watch};
+use mega_lab::program::{catalogue, Figures, Launch, Own, Program, ProgramError, Watch};
 use mega_lab::result::Unit;
 use rustix::process::{kill_process, Pid, Signal};
 
@@ -88,7 +88,7 @@ fn place(seconds: f64) -> Place {
             lab: "mega-lab".into(),
             program_cpu: Some(0),
             client_cpu: Some(processors - 1),
-            environment: Vec::new(),
+            own: Own::default(),
             scratch: scratch.path().to_path_buf(),
             seed: 11,
             deadline: Instant::now() + Duration::from_secs_f64(seconds),

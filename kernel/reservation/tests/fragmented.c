@@ -5,7 +5,9 @@
  */
 #include "common.h"
 
-#define N_BLOCKS 96
+#define N_BLOCKS 160
+/* Blocks that the fragmenter leaves: the kernel needs some. */
+#define LEFT 12
 #define THP "/sys/kernel/mm/transparent_hugepage/"
 
 static const char *const COUNTERS[] = {
@@ -22,12 +24,35 @@ static uint64_t now(void)
 	return (uint64_t)hi << 32 | lo;
 }
 
-/* Holds a quarter of each huge page until it is killed. What is left of a huge page is base pages: MADV_PAGEOUT without swap splits it. */
+/* Free blocks of 2 MB and more: the last two columns. */
+static long free_blocks(void)
+{
+	FILE *f = fopen("/proc/buddyinfo", "r");
+	char line[512];
+	long sum = 0;
+
+	CHECK(f, "buddyinfo");
+	while (fgets(line, sizeof(line), f)) {
+		long last = 0, previous = 0;
+		char *at;
+
+		for (at = strtok(strstr(line, "zone"), " \n"); at; at = strtok(NULL, " \n")) {
+			previous = last;
+			last = strtol(at, NULL, 10);
+		}
+		sum += previous + 2 * last;
+	}
+	fclose(f);
+	return sum;
+}
+
+/*
+ * Takes huge pages and gives three quarters of each back until hardly any block is free; holds the rest until it is killed. What is left of a
+ * huge page is base pages: MADV_PAGEOUT without swap splits it.
+ */
 static pid_t fragment(void)
 {
-	long kb = value_of("/proc/meminfo", "MemAvailable");
-	size_t n = (size_t)kb * 1024 / BLOCK * 95 / 100, i;
-	int ready[2];
+	int ready[2], i;
 	char byte;
 	pid_t pid;
 
@@ -40,15 +65,12 @@ static pid_t fragment(void)
 		return pid;
 	}
 	prctl(PR_SET_THP_RESERVE, PR_THP_RESERVE_OFF, 0, 0, 0);
-	{
-		char *p = blocks(n);
+	for (i = 0; i < 4096 && free_blocks() > LEFT; i++) {
+		char *p = blocks(1);
 
-		for (i = 0; i < n; i++)
-			memset(p + i * BLOCK, 1, BLOCK);
-		for (i = 0; i < n; i++)
-			CHECK(!madvise(p + i * BLOCK + BLOCK / 4, BLOCK * 3 / 4, MADV_DONTNEED), "madvise");
-		madvise(p, n * BLOCK, MADV_PAGEOUT);
-		write_file("/proc/self/oom_score_adj", "-500");
+		memset(p, 1, BLOCK);
+		CHECK(!madvise(p + BLOCK / 4, BLOCK * 3 / 4, MADV_DONTNEED), "madvise");
+		madvise(p, BLOCK, MADV_PAGEOUT);
 	}
 	CHECK(write(ready[1], "x", 1) == 1, "pipe");
 	for (;;)
@@ -59,24 +81,9 @@ static void fill(const char *name, unsigned long threshold, int advice)
 {
 	long before[N_COUNTERS];
 	pid_t pid, fragmenter = fragment();
+	long blocks_free = free_blocks();
 	size_t i;
-	long blocks_free = 0;
-	FILE *f = fopen("/proc/buddyinfo", "r");
-	char line[512];
 
-	/* Free blocks of 2 MB and more: the last two columns. */
-	CHECK(f, "buddyinfo");
-	while (fgets(line, sizeof(line), f)) {
-		long last = 0, previous = 0;
-		char *at = strstr(line, "zone");
-
-		for (at = strtok(at, " \n"); at; at = strtok(NULL, " \n")) {
-			previous = last;
-			last = strtol(at, NULL, 10);
-		}
-		blocks_free += previous + 2 * last;
-	}
-	fclose(f);
 	for (i = 0; i < N_COUNTERS; i++)
 		before[i] = value_of("/proc/vmstat", COUNTERS[i]);
 	pid = fork();

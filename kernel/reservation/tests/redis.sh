@@ -6,7 +6,7 @@
 #   Range-S: 20,000 values of 256 B to 16 KB.
 set -u
 thp=/sys/kernel/mm/transparent_hugepage
-ask() { redis-cli -s /tmp/redis "$@" >/tmp/answer 2>&1 || { echo "redis-cli $*:"; cat /tmp/answer; exit 1; }; }
+ask() { redis-cli -e -s /tmp/redis "$@" >/tmp/answer 2>&1 || { echo "redis-cli $*:"; cat /tmp/answer; exit 1; }; }
 free_kb() { echo 3 >/proc/sys/vm/drop_caches; sed -n 's/^MemFree: *\([0-9]*\) kB/\1/p' /proc/meminfo; }
 counter() { sed -n "s/^$1 //p" /proc/vmstat; }
 case_of() { # case_of CASE
@@ -25,7 +25,7 @@ row() { # row NAME PREFIX...
     for case in del-50 del-70 range-xl range-s; do
         before=$(free_kb)
         from=$(counter thp_reserve_promote)
-        "$@" redis-server --port 0 --unixsocket /tmp/redis --save '' --disable-thp no --daemonize no --logfile /tmp/log >/tmp/out 2>&1 &
+        "$@" redis-server --port 0 --unixsocket /tmp/redis --save '' --disable-thp no --enable-debug-command yes --daemonize no --logfile /tmp/log >/tmp/out 2>&1 &
         starter=$!
         n=0
         until redis-cli -s /tmp/redis ping >/dev/null 2>&1; do

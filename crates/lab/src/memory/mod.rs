@@ -14,8 +14,9 @@ pub use hugetlb::touch_hugetlb;
 pub use mapping::{Mapping, Protection};
 pub use pins::{PinError, Pins};
 pub use process::{
-    base_pages_only, cpu_time, die_with_parent, die_with_parent_after_exec, disable_thp, fork_child,
-    hide_vdso_after_exec, keep_thp_after_exec, pin_for_now, pin_process_to_cpu, pin_to_cpu, Child, Exit, Pinned, Whose,
+    base_pages_only, cpu_time, die_with_parent, die_with_parent_after_exec, disable_thp, disable_thp_after_exec,
+    fork_child, hide_vdso_after_exec, keep_thp_after_exec, pin_for_now, pin_process_to_cpu, pin_to_cpu, Child, Exit,
+    Pinned, Whose,
 };
 
 use std::ops::Range;

@@ -283,6 +283,12 @@ pub fn disable_thp() -> io::Result<()> {
     Ok(rustix::thread::disable_transparent_huge_pages(true)?)
 }
 
+/// Has the process that `command` starts, and its children, get base pages only.
+pub fn disable_thp_after_exec(command: &mut Command) -> &mut Command {
+    // SAFETY: between fork and exec only one system call is made, which is async-signal-safe.
+    unsafe { command.pre_exec(disable_thp) }
+}
+
 /// Runs `body` while this process gets base pages only, whatever the machine's settings.
 /// Unlike MADV_NOHUGEPAGE this does not mark the memory: it can be promoted afterwards.
 ///

@@ -121,14 +121,7 @@ pub(super) fn run_to_end(
         true => |command| command.current_dir("."),
         false => |command| command,
     };
-    let mut task = Task::start_stopped(
-        session,
-        "command",
-        argv,
-        launch.program_cpu,
-        &launch.environment,
-        folder,
-    )?;
+    let mut task = Task::start_stopped(session, "command", argv, launch.program_cpu, &launch.own, folder)?;
     session.watch.process(task.pid())?;
     session.phase("run");
     let start = now_ns();

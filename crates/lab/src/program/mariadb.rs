@@ -9,7 +9,7 @@ use regex::Regex;
 
 use super::support::{detail, last_line, metric, need, scaled, tail, Ender, Session, LOOK_EVERY};
 use super::task::Task;
-use super::{Figures, Launch, Needs, Program, ProgramError, Watch};
+use super::{Figures, Launch, Needs, Own, Program, ProgramError, Watch};
 use crate::memory::keep_thp_after_exec;
 use crate::result::{Better, Metric, Unit};
 
@@ -119,7 +119,7 @@ impl MariaDb {
         argv: &[OsString],
         mut look: impl FnMut(&str, &mut Session),
     ) -> Result<String, ProgramError> {
-        let mut task = Task::start_stopped(session, tag, argv, session.launch.client_cpu, &[], |c| c)?;
+        let mut task = Task::start_stopped(session, tag, argv, session.launch.client_cpu, &Own::default(), |c| c)?;
         task.go()?;
         let ended = task.wait(session, |task, session| {
             look(&tail(&task.stdout, 4096), session);
@@ -342,7 +342,7 @@ impl Program for MariaDb {
             "mariadbd",
             &argv,
             launch.program_cpu,
-            &launch.environment,
+            &launch.own,
             keep_thp_after_exec,
         )?;
         task.go()?;

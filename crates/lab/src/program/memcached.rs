@@ -158,7 +158,7 @@ impl Server {
                 &tag,
                 &argv,
                 session.launch.program_cpu,
-                &session.launch.environment,
+                &session.launch.own,
                 |c| c,
             )?;
             task.go()?;

@@ -111,6 +111,15 @@ pub struct Needs {
     pub disk_bytes: u64,
 }
 
+/// What applies to the program alone.
+#[derive(Debug, Clone, Default)]
+pub struct Own {
+    /// Its environment: a library to preload and its settings.
+    pub environment: Vec<(OsString, OsString)>,
+    /// It has base pages only, by prctl(PR_SET_THP_DISABLE).
+    pub base_pages_only: bool,
+}
+
 /// Where and how to run once.
 #[derive(Debug)]
 pub struct Launch {
@@ -122,8 +131,8 @@ pub struct Launch {
     pub program_cpu: Option<usize>,
     /// Processor for its client.
     pub client_cpu: Option<usize>,
-    /// Environment of the program, not of its client: a library to preload and its settings.
-    pub environment: Vec<(OsString, OsString)>,
+    /// What applies to the program, not to its client.
+    pub own: Own,
     /// An empty folder of its own, removed afterwards.
     pub scratch: PathBuf,
     /// Seed of everything random.

@@ -19,8 +19,8 @@ use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::process::{kill_process_group, pidfd_open, pidfd_send_signal, Pid, PidfdFlags, Signal};
 
 use super::support::{find, last_line, system, Session, LOOK_EVERY};
-use super::ProgramError;
-use crate::memory::{die_with_parent_after_exec, pin_process_to_cpu};
+use super::{Own, ProgramError};
+use crate::memory::{die_with_parent_after_exec, disable_thp_after_exec, pin_process_to_cpu};
 
 /// Stops itself, then becomes the program.
 const STAND_IN: &str = "kill -STOP $$; exec \"$@\"";
@@ -76,7 +76,7 @@ fn is_stopped(pid: i32) -> bool {
 
 impl Task {
     /// Starts `argv` in the scratch folder, in its own process group, on `cpu`, stopped: [`Self::go`] lets it run.
-    /// Its output goes to `tag.stdout` and `tag.stderr` there. `prepare` may change how it is started. `environment` applies to it alone, not
+    /// Its output goes to `tag.stdout` and `tag.stderr` there. `prepare` may change how it is started. The environment applies to it alone, not
     /// to its launcher, which would load a preloaded library too.
     ///
     /// # Errors
@@ -86,7 +86,7 @@ impl Task {
         tag: &str,
         argv: &[OsString],
         cpu: Option<usize>,
-        environment: &[(OsString, OsString)],
+        own: &Own,
         prepare: fn(&mut Command) -> &mut Command,
     ) -> Result<Self, ProgramError> {
         let scratch = &session.launch.scratch;
@@ -105,8 +105,12 @@ impl Task {
         );
         let mut command = Command::new("/bin/sh");
         command.args(["-c", STAND_IN, "sh"]);
-        if !environment.is_empty() {
-            command.arg("env").args(environment.iter().map(assignment));
+        if !own.environment.is_empty() {
+            command.arg("env").args(own.environment.iter().map(assignment));
+        }
+        // Before what `prepare` adds: that may keep it from calling prctl.
+        if own.base_pages_only {
+            disable_thp_after_exec(&mut command);
         }
         command.arg(path).args(&argv[1..]);
         command.current_dir(scratch).process_group(0);

@@ -25,7 +25,7 @@ use crate::measure::{agent as inside, mosaic, speedup, summary};
 use crate::prepare::condition::Condition;
 use crate::prepare::hugetlb::{reserve, ReserveError};
 use crate::prepare::pool::{keep_freed_memory_backed, PrefaultedPool, Takers};
-use crate::program::{Figures, Launch, ProgramError};
+use crate::program::{Figures, Launch, Own, ProgramError};
 use crate::result::{Noise, Outcome, Record, Run, Series};
 use crate::stats;
 use crate::variant::{agent, Variant};
@@ -248,7 +248,10 @@ impl Bench<'_> {
         let launch = Launch {
             mega: self.options.mega.clone(),
             lab: self.options.lab.clone(),
-            environment: self.environment(variant, needs_bytes, scratch.path(), &mosaic_report)?,
+            own: Own {
+                environment: self.environment(variant, needs_bytes, scratch.path(), &mosaic_report)?,
+                base_pages_only: variant.base_pages_only(),
+            },
             program_cpu: self.options.program_cpu,
             client_cpu: self.options.client_cpu,
             scratch: scratch.path().to_path_buf(),

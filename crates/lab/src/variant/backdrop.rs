@@ -6,7 +6,7 @@ pub(super) const MTHP_64K: &str = "hugepages-64kB/enabled";
 /// The machine's THP settings during a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Backdrop {
-    /// Base pages, whatever the program requests.
+    /// Base pages, whatever the program requests; with a manager, at faults where it requests nothing.
     Base,
     /// Stock THP wherever it fits, as most distributions ship it.
     ThpAlways,
@@ -16,7 +16,7 @@ pub enum Backdrop {
     ThpAlwaysDefrag,
     /// Stock THP wherever it fits, where khugepaged collapses only regions without a hole. Some systems ship it; it bounds waste.
     ThpNone0,
-    /// 64 KB folios at faults, no larger ones.
+    /// 64 KB folios at faults, larger ones where the program requests them.
     Mthp64k,
 }
 
@@ -48,20 +48,20 @@ impl Backdrop {
         }
     }
 
-    /// Settings below /sys/kernel/mm/transparent_hugepage. khugepaged runs in the THP ones only, with its defaults but for
+    /// Settings below /sys/kernel/mm/transparent_hugepage. They leave huge pages to who asks, in every one: the prefaulted pool's memory is then
+    /// of the same kind in all of them, and so is what faults take from it. Base pages are the program's own setting (`Own`). khugepaged runs in the THP ones only, with its defaults but for
     /// max_ptes_none, of which MADV_COLLAPSE takes no notice.
     pub(super) fn settings(self) -> &'static [(&'static str, &'static str)] {
         match self {
-            Self::Base => &[("enabled", "never")],
+            Self::Base | Self::ThpMadvise => &[("enabled", "madvise"), ("defrag", "madvise")],
             Self::ThpAlways => &[("enabled", "always"), ("defrag", "madvise")],
-            Self::ThpMadvise => &[("enabled", "madvise"), ("defrag", "madvise")],
             Self::ThpAlwaysDefrag => &[("enabled", "always"), ("defrag", "always")],
             Self::ThpNone0 => &[
                 ("enabled", "always"),
                 ("defrag", "madvise"),
                 ("khugepaged/max_ptes_none", "0"),
             ],
-            Self::Mthp64k => &[("enabled", "never"), (MTHP_64K, "always")],
+            Self::Mthp64k => &[("enabled", "madvise"), ("defrag", "madvise"), (MTHP_64K, "always")],
         }
     }
 }

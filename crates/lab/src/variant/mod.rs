@@ -359,6 +359,12 @@ impl Variant {
         Ok(())
     }
 
+    /// Whether the program is to have base pages only, whatever it requests: not where somebody promotes them.
+    #[must_use]
+    pub fn base_pages_only(&self) -> bool {
+        self.backdrop == Backdrop::Base && self.managed.is_none() && self.agent.is_none()
+    }
+
     /// Applies its settings. Dropping or restoring `knobs` restores them.
     ///
     /// # Errors

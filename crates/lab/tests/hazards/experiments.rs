@@ -282,7 +282,7 @@ fn a_command_that_fails_or_is_not_there_is_said_in_a_line_and_kept() {
     let Some(_alone) = ready(1024) else { return };
     let output = tempfile::tempdir().unwrap();
     // Fails under one variant only.
-    let fails = format!("grep -q '\\[never\\]' {ENABLED} || {{ echo no base pages >&2; exit 7; }}");
+    let fails = format!("grep -q '\\[madvise\\]' {ENABLED} || {{ echo no base pages >&2; exit 7; }}");
     let args = [
         "run",
         "--rounds",

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::super::{Launch, ProgramError};
 use super::Builtin;
-use crate::memory::die_with_parent_after_exec;
+use crate::memory::{die_with_parent_after_exec, disable_thp_after_exec};
 
 /// Between two checks of the deadline and of whether the user wants to stop.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -82,7 +82,10 @@ impl Instance {
         if program.command.is_empty() {
             command.current_dir(&launch.scratch);
         }
-        command.envs(launch.environment.iter().map(|(name, value)| (name, value)));
+        command.envs(launch.own.environment.iter().map(|(name, value)| (name, value)));
+        if launch.own.base_pages_only {
+            disable_thp_after_exec(&mut command);
+        }
         command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -174,7 +174,7 @@ impl Redis {
         ServerOptions {
             pin: launch.program_cpu,
             directory: Some(launch.scratch.clone()),
-            environment: launch.environment.clone(),
+            own: launch.own.clone(),
             ..ServerOptions::default()
         }
     }

@@ -1,7 +1,8 @@
 //! A private redis-server: own port on the loopback, own temporary directory, nothing written unless asked.
 
 use super::{info_number, RedisError};
-use crate::memory::{die_with_parent_after_exec, pin_process_to_cpu};
+use crate::memory::{die_with_parent_after_exec, disable_thp_after_exec, pin_process_to_cpu};
+use crate::program::Own;
 use rustix::process::{pidfd_open, pidfd_send_signal, Pid, PidfdFlags, Signal};
 use std::ffi::OsString;
 use std::net::TcpListener;
@@ -22,8 +23,8 @@ pub struct ServerOptions {
     pub pin: Option<usize>,
     /// Folder in which to make its private directory, instead of the system's temporary one.
     pub directory: Option<PathBuf>,
-    /// Variables for it.
-    pub environment: Vec<(OsString, OsString)>,
+    /// Its environment and pages.
+    pub own: Own,
     /// More options, such as `--maxmemory 1gb`, last on its command line.
     pub extra: Vec<OsString>,
 }
@@ -118,10 +119,13 @@ impl Server {
             .arg(directory.path().join("log"));
         command
             .args(&options.extra)
-            .envs(options.environment.iter().map(|(name, value)| (name, value)))
+            .envs(options.own.environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .current_dir("/");
+        if options.own.base_pages_only {
+            disable_thp_after_exec(&mut command);
+        }
         let mut child = die_with_parent_after_exec(&mut command)
             .spawn()
             .map_err(RedisError::system("start it"))?;
