@@ -59,7 +59,7 @@ impl JournalFile {
         let file = opened.with_context(|| format!("cannot write the journal {}", path.display()))?;
         Ok(Self {
             to: match is_read(&file) {
-                true => To::Reader(Unblocked::new(file)),
+                true => To::Reader(Unblocked::new(file).context("cannot start a thread for the journal")?),
                 false => To::File(BufWriter::new(file)),
             },
             json,
@@ -129,11 +129,11 @@ struct Unblocked {
 }
 
 impl Unblocked {
-    fn new(mut file: File) -> Self {
+    fn new(mut file: File) -> io::Result<Self> {
         let (queue, chunks) = channel::<Vec<u8>>();
         let (queued, failed) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicI32::new(0)));
         let (left, failure) = (Arc::clone(&queued), Arc::clone(&failed));
-        std::thread::spawn(move || {
+        std::thread::Builder::new().spawn(move || {
             for chunk in chunks {
                 if let Err(error) = file.write_all(&chunk) {
                     let errno = error.raw_os_error().unwrap_or(rustix::io::Errno::IO.raw_os_error());
@@ -141,15 +141,15 @@ impl Unblocked {
                 }
                 left.fetch_sub(chunk.len(), Ordering::Relaxed);
             }
-        });
-        Self {
+        })?;
+        Ok(Self {
             chunk: Vec::new(),
             lines: 0,
             queue,
             queued,
             failed,
             dropped: 0,
-        }
+        })
     }
 
     fn line(&mut self, text: &str) -> io::Result<()> {
@@ -218,7 +218,7 @@ mod tests {
         assert!(has_reader(&write));
         drop(read);
         let mut journal = JournalFile {
-            to: To::Reader(Unblocked::new(write)),
+            to: To::Reader(Unblocked::new(write).unwrap()),
             json: false,
             flushed: Instant::now(),
         };
@@ -232,7 +232,7 @@ mod tests {
         let (read, write) = rustix::pipe::pipe().unwrap();
         let mut read = File::from(read);
         let mut journal = JournalFile {
-            to: To::Reader(Unblocked::new(File::from(write))),
+            to: To::Reader(Unblocked::new(File::from(write)).unwrap()),
             json: false,
             flushed: Instant::now(),
         };

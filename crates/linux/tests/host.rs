@@ -12,6 +12,7 @@ use mega_core::host::{Host, HostEvent, Look, Wants};
 use mega_core::observe::Region;
 use mega_linux::host::{LinuxHost, Listed, Options};
 use mega_linux::proc::ProcRoot;
+use mega_linux::process::tasks::TaskReader;
 use mega_linux::scan::{PageMap, RawVma, RegionScan, ScanError, ScanRange, Scanner, VmaKind, ZeroFilled};
 use mega_linux::sys;
 
@@ -128,6 +129,11 @@ impl Drop for Children {
 }
 
 fn host(pids: Vec<u32>, script: &Arc<Mutex<Script>>, stop: Option<OwnedFd>) -> LinuxHost {
+    // Each is looked at each time, although they all sleep.
+    host_with(pids, script, stop, false)
+}
+
+fn host_with(pids: Vec<u32>, script: &Arc<Mutex<Script>>, stop: Option<OwnedFd>, table: bool) -> LinuxHost {
     let options = Options {
         root: ProcRoot::default(),
         stop,
@@ -136,6 +142,7 @@ fn host(pids: Vec<u32>, script: &Arc<Mutex<Script>>, stop: Option<OwnedFd>) -> L
         contents: true,
         claims: None,
         actuator: None,
+        table,
     };
     LinuxHost::new(Box::new(Scripted(Arc::clone(script))), Box::new(Listed(pids)), options)
 }
@@ -175,6 +182,27 @@ fn an_error_of_one_process_does_not_silence_that_of_another_or_another_error() {
     assert_eq!(
         (notices(&mut host, "Too many open files").len(), host.unscanned()),
         (1, 1)
+    );
+}
+
+#[test]
+fn processes_that_sleep_are_observed_and_hardly_looked_at() {
+    if let Err(why) = TaskReader::new() {
+        return eprintln!("SKIPPED: no table of processes here: {why}");
+    }
+    let children = Children::new(20);
+    let script = Arc::new(Mutex::new(Script::default()));
+    let mut host = host_with(children.pids(), &script, None, true);
+    let mut looks = || {
+        let before = script.lock().unwrap().scans;
+        assert_eq!(host.observe(&WANTS).processes.len(), 20);
+        script.lock().unwrap().scans - before
+    };
+    assert_eq!(looks(), 20);
+    let more: usize = (0..100).map(|_| looks()).sum();
+    assert!(
+        more < 20 * 18,
+        "{more} looks at 20 processes that sleep, in 100 observations"
     );
 }
 

@@ -15,6 +15,8 @@ use mega_core::host::{Host, HostEvent, Wants};
 use mega_core::observe::{ProcessId, Region};
 use mega_core::units::BasePages;
 use mega_linux::host::{LinuxHost, Listed, Options};
+use mega_linux::inspect::regions::region_map;
+use mega_linux::inspect::usage::{self, UsageOptions};
 use mega_linux::proc::{stat, ProcRoot};
 use mega_linux::scan::{choose, Preference};
 
@@ -230,6 +232,7 @@ fn a_process_that_holds_its_mmap_lock_is_said_and_left_alone_and_holds_up_nobody
         contents: true,
         claims: None,
         actuator: None,
+        table: true,
     };
     let mut host = LinuxHost::new(scanner, Box::new(Listed(vec![pid, others])), options);
     let seen = |host: &mut LinuxHost| {
@@ -266,6 +269,15 @@ fn a_process_that_holds_its_mmap_lock_is_said_and_left_alone_and_holds_up_nobody
     };
     let began = Instant::now();
     assert_eq!(host.act(&action).error, Some(CallError::Busy));
+    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+
+    // Nor does a look for people (`mega show`, `mega top`, `mega map`), which says why it sees nothing.
+    let (mut scanner, _) = choose(Preference::Best).unwrap();
+    let began = Instant::now();
+    let shown = usage::read(&ProcRoot::default(), scanner.as_mut(), pid, &UsageOptions::default()).unwrap_err();
+    let mapped = region_map(&ProcRoot::default(), scanner.as_mut(), pid, 1).unwrap_err();
+    assert!(shown.is_locked() && mapped.is_locked(), "{shown}; {mapped}");
+    assert!(shown.to_string().contains("mmap_lock"), "{shown}");
     assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
 
     locked.file.abort();

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use mega_linux::proc::{smaps, stat, task, ProcRoot};
 use mega_linux::process::family::Family;
 use mega_linux::process::select::{self, SelectError};
+use mega_linux::process::tasks::{Change, TaskReader};
 use mega_linux::process::{Process, ProcessError};
 use mega_linux::sys::{self, Madvise};
 use rustix::io::Errno;
@@ -242,6 +243,120 @@ fn a_subreaper_keeps_a_daemon_whose_parents_ended() {
     kill(daemon);
     let pid = rustix::process::Pid::from_raw(daemon as i32);
     rustix::process::waitpid(pid, rustix::process::WaitOptions::empty()).unwrap();
+}
+
+/// The table of all processes; says why and gives none where it is not to be had.
+fn tasks() -> Option<TaskReader> {
+    TaskReader::new()
+        .map_err(|why| eprintln!("SKIPPED: no table of processes here: {why}"))
+        .ok()
+}
+
+#[test]
+fn the_table_of_processes_says_what_proc_says() {
+    let Some(mut tasks) = tasks() else { return };
+    let child = Guard::sh("while :; do :; done");
+    eventually("it runs", || {
+        stat::read(&ProcRoot::default(), child.pid()).is_ok_and(|stat| stat.user_ticks > 5)
+    });
+    let table = tasks.read().unwrap();
+    let (root, us) = (ProcRoot::default(), std::process::id());
+    for pid in [us, child.pid(), 1] {
+        let (seen, stat) = (table.get(pid).unwrap(), stat::read(&root, pid).unwrap());
+        assert_eq!(
+            (seen.start_ticks, seen.parent, seen.comm.as_str(), seen.is_zombie),
+            (stat.start_ticks, stat.ppid, stat.comm.as_str(), false)
+        );
+        assert!(
+            seen.threads >= 1 && (pid == us || seen.threads == stat.threads),
+            "{seen:?}"
+        );
+        let lag = 4 * 128 * 4096 * std::thread::available_parallelism().unwrap().get() as u64;
+        let resident = seen.resident_pages * 4096;
+        assert!(
+            resident.abs_diff(stat.rss_bytes) < lag.max(4 << 20),
+            "{resident} {stat:?}"
+        );
+    }
+    let ran = table.get(child.pid()).unwrap().ran_ns;
+    assert!(ran > 20_000_000, "{ran} ns");
+    assert!(!table.is_shared(us, child.pid()) && table.is_shared(us, us));
+    eventually("it has run on", || {
+        tasks.read().unwrap().get(child.pid()).unwrap().ran_ns > ran
+    });
+    let zombie = Command::new("true").spawn().unwrap();
+    eventually("a zombie is over", || {
+        tasks
+            .read()
+            .unwrap()
+            .get(zombie.id())
+            .is_some_and(|task| task.is_over())
+    });
+    Guard(zombie);
+}
+
+#[test]
+fn who_comes_and_goes_is_told_in_order_and_by_whom() {
+    let Some(mut tasks) = tasks() else { return };
+    tasks.read().unwrap();
+    let mut child = Guard::sh("exec sleep 0.1");
+    let pid = child.pid();
+    child.0.wait().unwrap();
+    let table = tasks.read().unwrap();
+    let of = |change: &&Change| match **change {
+        Change::Fork { pid: who, .. } | Change::Exec { pid: who } | Change::Exit { pid: who } => who == pid,
+    };
+    let changes: Vec<Change> = table.changes.iter().filter(of).copied().collect();
+    let parent = std::process::id();
+    assert_eq!(
+        changes,
+        [
+            Change::Fork { pid, parent },
+            Change::Exec { pid },
+            Change::Exec { pid },
+            Change::Exit { pid }
+        ]
+    );
+    assert!(table.get(pid).is_none());
+    assert!(tasks.read().unwrap().changes.iter().find(of).is_none(), "told once");
+}
+
+#[test]
+fn changes_that_find_no_room_are_counted() {
+    let Some(mut tasks) = tasks() else { return };
+    tasks.read().unwrap();
+    let mut storm = Guard::sh("i=0; while [ $i -lt 8000 ]; do (:); i=$((i+1)); done");
+    storm.0.wait().unwrap();
+    let table = tasks.read().unwrap();
+    let told = table.changes.len() as u64;
+    assert!(
+        table.lost > 0 && told + table.lost >= 16_000,
+        "{told} told, {} lost",
+        table.lost
+    );
+    assert_eq!(tasks.read().unwrap().lost, 0, "counted once");
+}
+
+#[test]
+fn what_leaves_its_parents_between_two_looks_is_found_by_the_changes() {
+    let Some(mut tasks) = tasks() else { return };
+    let root = ProcRoot::default();
+    let mut child = Guard::sh("read go; (setsid sleep 1005 >/dev/null & echo $!); read stay");
+    let mut by_proc = Family::of([child.pid()]);
+    let mut by_changes = Family::of([child.pid()]);
+    by_proc.look(&root).unwrap();
+    by_changes.look_in(&root, &tasks.read().unwrap()).unwrap();
+    std::io::Write::write_all(child.0.stdin.as_mut().unwrap(), b"\n").unwrap();
+    let orphan: u32 = child.line().parse().unwrap();
+    eventually("its parent has ended", || {
+        stat::read(&root, orphan).is_ok_and(|stat| stat.ppid == 1 || stat.ppid == std::process::id())
+    });
+    by_changes.look_in(&root, &tasks.read().unwrap()).unwrap();
+    let found = by_changes.members().any(|member| member.pid == orphan);
+    by_proc.look(&root).unwrap();
+    let seen = by_proc.members().any(|member| member.pid == orphan);
+    kill(orphan);
+    assert!(found && !seen, "by the changes {found}, by /proc {seen}");
 }
 
 #[test]

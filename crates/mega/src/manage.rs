@@ -15,6 +15,7 @@ use mega_linux::knobs::{fault_size, FaultSize as Size};
 use mega_linux::knobs::{Claims, Knobs, STATE_FOLDER};
 use mega_linux::proc::ProcRoot;
 use mega_linux::process::family::Family;
+use mega_linux::process::tasks::TaskTable;
 use mega_linux::scan::{choose, Preference, Scanner};
 use mega_linux::sys::set_open_files_limit;
 
@@ -176,6 +177,7 @@ impl Ready {
                 contents: !self.options.no_contents,
                 claims: Some(self.claims),
                 actuator: self.actuator,
+                table: true,
             },
         );
         let status = Control::new(&mut host, self.policy.as_mut(), self.settings, &mut self.output)
@@ -233,6 +235,11 @@ impl FamilyRoster {
 impl Roster for FamilyRoster {
     fn pids(&mut self, root: &ProcRoot) -> Result<Vec<u32>, String> {
         self.family.look(root).map_err(|error| error.to_string())?;
+        Ok(self.family.members().map(|member| member.pid).collect())
+    }
+
+    fn pids_in(&mut self, root: &ProcRoot, table: &TaskTable) -> Result<Vec<u32>, String> {
+        self.family.look_in(root, table).map_err(|error| error.to_string())?;
         Ok(self.family.members().map(|member| member.pid).collect())
     }
 

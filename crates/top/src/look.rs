@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use mega_cli::text::printable;
 use mega_core::units::Bytes;
+use mega_linux::deadline::{self, Late};
 use mega_linux::inspect::regions::region_map;
-use mega_linux::inspect::usage::{self, UsageOptions};
+use mega_linux::inspect::usage::{self, InspectError, UsageOptions};
 use mega_linux::knobs::thp;
 use mega_linux::proc::{cgroup, meminfo, smaps, stat, task, ProcRoot};
 use mega_linux::scan::{choose, Preference, Scanner};
@@ -22,6 +23,8 @@ const READ_MAX: usize = 256;
 const MAP_READ_MAX: usize = 2048;
 /// The part of the interval that a pass over the processes may take: sizes in huge pages, then page tables.
 const BUDGET_PART: u32 = 20;
+/// How long a process that holds its `mmap_lock` is waited for, once; until it lets go it is not asked again.
+const LIMIT: Duration = Duration::from_secs(2);
 
 /// What to look at.
 #[derive(Debug, Clone)]
@@ -44,6 +47,8 @@ struct Deep {
     waste: Option<u64>,
     qualifies: Option<u64>,
     owners: Vec<String>,
+    /// Why nothing of its mappings is known.
+    locked: Option<String>,
 }
 
 /// Looks again and again.
@@ -175,8 +180,10 @@ impl Looker {
     fn size(&mut self, processes: &[Process]) {
         let due = self.due(processes, |deep| deep.sized);
         self.in_turn(&due, |root, _, pid, deep| {
-            let seen = smaps::read_rollup(root, pid).ok();
-            deep.huge = seen.map(|usage| {
+            let its_root = root.clone();
+            let seen = deadline::within(pid, LIMIT, move || smaps::read_rollup(&its_root, pid));
+            deep.locked = late(&seen);
+            deep.huge = seen.ok().and_then(Result::ok).map(|usage| {
                 let huge = [usage.anon_huge_bytes, usage.shmem_huge_bytes, usage.file_huge_bytes];
                 huge.into_iter().flatten().sum()
             });
@@ -188,16 +195,25 @@ impl Looker {
         let due = self.due(processes, |deep| deep.scanned);
         let options = UsageOptions {
             read_max: READ_MAX,
+            limit: LIMIT,
             ..UsageOptions::default()
         };
         self.in_turn(&due, |root, scanner, pid, deep| {
             let seen = match scanner {
-                Ok(scanner) => usage::read(root, scanner.as_mut(), pid, &options).ok(),
+                Ok(scanner) => match usage::read(root, scanner.as_mut(), pid, &options) {
+                    Ok(seen) => Some(seen),
+                    Err(error) => {
+                        deep.locked = error.is_locked().then(|| error.to_string());
+                        None
+                    }
+                },
                 Err(_) => None,
             };
             deep.waste = seen.as_ref().and_then(|usage| usage.total.waste_bytes);
             deep.qualifies = seen.map(|usage| usage.total.qualifies_bytes);
-            let owners = thp::owners(root, pid).unwrap_or_default();
+            let its_root = root.clone();
+            let owners = deadline::within(pid, LIMIT, move || thp::owners(&its_root, pid));
+            let owners = owners.ok().and_then(Result::ok).unwrap_or_default();
             deep.owners = owners
                 .iter()
                 .map(|owner| printable(&owner.to_string()).into_owned())
@@ -239,6 +255,9 @@ impl Looker {
             }
             Err(_) => process.doing = "unmanaged".to_string(),
         }
+        process
+            .why
+            .extend(deep.locked.iter().map(|why| format!("not seen: {why}")));
         if let Some(qualifies) = deep.qualifies.filter(|n| *n > 0) {
             process
                 .why
@@ -258,6 +277,11 @@ impl Looker {
         };
         Map { pid, regions }
     }
+}
+
+/// Why a call gave no answer in time.
+fn late<T>(answer: &Result<T, Late>) -> Option<String> {
+    answer.as_ref().err().map(|late| InspectError::from(*late).to_string())
 }
 
 #[cfg(test)]

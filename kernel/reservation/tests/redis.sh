@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
 # LRBHPS' memory table with a real Redis, at a fiftieth of its size: what the machine gave (free memory before, minus after), right after the last
-# request and seven seconds later, when reservations that were idle are released; and instructions, where one is a nanosecond.
+# request and fifteen seconds later, when its allocator has given back what it decayed (10 s) and idle reservations are released (5 s); and instructions, where one is a nanosecond.
 #   Del-50, Del-70: 28,000 values of 8 KB, then so many per cent of them deleted at random.  Range-XL: 400 values of 256 B to 1 MB.
 #   Range-S: 20,000 values of 256 B to 16 KB.
 set -u
@@ -38,7 +38,7 @@ row() { # row NAME PREFIX...
         case_of $case
         ended=$(cut -d' ' -f1 /proc/uptime)
         at_once=$((before - $(free_kb)))
-        sleep 7
+        sleep 15
         later=$((before - $(free_kb)))
         rss=$(sed -n 's/^VmRSS:[^0-9]*\([0-9]*\) kB/\1/p' "/proc/$pid/status")
         huge=$(sed -n 's/^AnonHugePages: *\([0-9]*\) kB/\1/p' "/proc/$pid/smaps_rollup")

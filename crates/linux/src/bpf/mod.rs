@@ -1,4 +1,4 @@
-//! The eBPF programs (`scan.bpf.c`, `faults.bpf.c`; `intf.h` is the contract with them), compiled, and libbpf's messages about them.
+//! The eBPF programs (`scan.bpf.c`, `faults.bpf.c`, `tasks.bpf.c`; `intf.h` is the contract with them), compiled, and libbpf's messages about them.
 
 pub(crate) mod libbpf;
 
@@ -6,6 +6,8 @@ pub(crate) mod libbpf;
 pub(crate) static SCAN: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/scan.bpf.o"));
 /// The page-fault probes; empty where they could not be built.
 pub(crate) static FAULTS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/faults.bpf.o"));
+/// The table of processes and its changes; empty where it could not be built.
+pub(crate) static TASKS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tasks.bpf.o"));
 
 /// Why an object is empty; `None` for one that was built.
 pub(crate) fn absence(object: &[u8]) -> Option<&'static str> {

@@ -25,6 +25,7 @@ typedef _Bool bool;
 enum bpf_map_type_used {
 	BPF_MAP_TYPE_ARRAY = 2,
 	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
+	BPF_MAP_TYPE_RINGBUF = 27,
 	BPF_MAP_TYPE_TASK_STORAGE = 29,
 };
 enum { BPF_F_NO_PREALLOC = 1 << 0, BPF_F_MMAPABLE = 1 << 10 };
@@ -96,12 +97,48 @@ typedef struct {
 	unsigned long pgd;
 } pgd_t;
 
+struct percpu_counter {
+	__s64 count;
+};
+
+struct mm_rss_stat { /* to 6.1 */
+	struct {
+		__s64 counter;
+	} count[4];
+};
+
+struct mm_struct___old {
+	struct mm_rss_stat rss_stat;
+};
+
 struct mm_struct {
+	struct percpu_counter rss_stat[4]; /* from 6.2 */
 	pgd_t *pgd;
+};
+
+struct signal_struct {
+	__u64 sum_sched_runtime; /* of the threads that have ended */
+	unsigned long min_flt;
+	unsigned long maj_flt;
+};
+
+struct sched_entity {
+	__u64 sum_exec_runtime;
 };
 
 struct task_struct {
 	unsigned int flags;
+	int exit_state;
+	int exit_signal;
+	int pid;
+	int tgid;
+	__u64 start_boottime;
+	unsigned long min_flt;
+	unsigned long maj_flt;
+	char comm[16];
+	struct sched_entity se;
+	struct task_struct *real_parent;
+	struct signal_struct *signal;
 	struct mm_struct *mm;
 	struct files_struct *files;
 };

@@ -33,13 +33,16 @@ pub struct CompactionThread {
 
 impl CompactionThread {
     /// Starts the thread.
-    pub fn new(mut actuator: Box<dyn Actuator>, root: ProcRoot) -> Self {
+    ///
+    /// # Errors
+    /// The kernel gives none.
+    pub fn new(mut actuator: Box<dyn Actuator>, root: ProcRoot) -> std::io::Result<Self> {
         let (orders, to_do) = sync_channel::<Order>(1);
         let (answer, answers) = sync_channel(1);
         let stop = Arc::new(AtomicBool::new(false));
         let elsewhere_ns = Arc::new(AtomicU64::new(0));
         let (told, spent) = (Arc::clone(&stop), Arc::clone(&elsewhere_ns));
-        let thread = std::thread::spawn(move || {
+        let thread = std::thread::Builder::new().name("mega-compact".into()).spawn(move || {
             for order in to_do {
                 let result = compact(actuator.as_mut(), &root, &order, &[], &|| told.load(Ordering::Relaxed));
                 let answer_now = match result {
@@ -57,8 +60,8 @@ impl CompactionThread {
                     return;
                 }
             }
-        });
-        Self {
+        })?;
+        Ok(Self {
             orders: Some(orders),
             answers,
             busy: false,
@@ -66,7 +69,7 @@ impl CompactionThread {
             elsewhere_ns,
             thread: Some(thread),
             said: None,
-        }
+        })
     }
 
     /// Starts an order; false while the last one is under way.
@@ -200,7 +203,7 @@ mod tests {
 
     #[test]
     fn an_order_blocks_nobody_and_stopping_it_is_immediate() {
-        let mut thread = CompactionThread::new(Box::new(Slow(Duration::from_secs(60))), ProcRoot::default());
+        let mut thread = CompactionThread::new(Box::new(Slow(Duration::from_secs(60))), ProcRoot::default()).unwrap();
         let began = Instant::now();
         assert!(thread.begin(&ORDER));
         assert!(!thread.begin(&ORDER), "the last one is under way");
@@ -211,7 +214,7 @@ mod tests {
 
     #[test]
     fn a_result_is_reported_once_and_time_spent_elsewhere_counts() {
-        let mut thread = CompactionThread::new(Box::new(Slow(Duration::from_millis(5))), ProcRoot::default());
+        let mut thread = CompactionThread::new(Box::new(Slow(Duration::from_millis(5))), ProcRoot::default()).unwrap();
         for round in 1..=2 {
             assert!(thread.begin(&ORDER));
             let events = wait(&mut thread);
@@ -226,7 +229,7 @@ mod tests {
 
     #[test]
     fn a_failure_is_reported_once_and_each_order_is_answered() {
-        let mut thread = CompactionThread::new(Box::new(Unable), ProcRoot::default());
+        let mut thread = CompactionThread::new(Box::new(Unable), ProcRoot::default()).unwrap();
         for notices in [1, 0] {
             assert!(thread.begin(&ORDER));
             let events = wait(&mut thread);

@@ -12,6 +12,8 @@ const EVERY: Duration = Duration::from_millis(250);
 const MORE_FOR_EACH: Duration = Duration::from_millis(10);
 /// Looks from one at newly started processes to the next.
 const LOOKS_FOR_NEW: u32 = 4;
+/// Processes whose size is read when an observation begins.
+const BEGUN_MAX: usize = 256;
 /// A process has grown by so much, and by this part of what it had.
 const GROWN_BYTES: u64 = 16 << 20;
 const GROWN_PART: u64 = 256;
@@ -32,10 +34,11 @@ impl Growth {
         EVERY + MORE_FOR_EACH * u32::try_from(processes.saturating_sub(1)).unwrap_or(u32::MAX).min(1000)
     }
 
-    /// Starts from what there is now: an observation sees all of it. Nothing is read before growth is asked for the first time.
-    pub fn begin(&mut self, root: &ProcRoot, processes: impl Iterator<Item = ProcessId>) {
+    /// Starts from what there is now: an observation sees all of it. Nothing is read before growth is asked for the first time, and nothing of
+    /// many processes, which are hardly asked about between two observations.
+    pub fn begin(&mut self, root: &ProcRoot, processes: impl ExactSizeIterator<Item = ProcessId>) {
         self.resident.clear();
-        if self.is_asked {
+        if self.is_asked && processes.len() <= BEGUN_MAX {
             self.has_grown(root, processes);
         }
     }

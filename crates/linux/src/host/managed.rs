@@ -5,6 +5,7 @@ use mega_core::observe::{Can, Observation, Region};
 use mega_core::units::{BasePages, HUGE_PAGE_BYTES};
 
 use super::contents::KnownContents;
+use super::quiet::Quiet;
 use crate::knobs::Claim;
 use crate::process::Process;
 use crate::scan::{RegionFlags, RegionScan};
@@ -19,6 +20,7 @@ pub struct Managed {
     pub thp_disabled: bool,
     pub aged: AccessedBits,
     pub contents: KnownContents,
+    pub quiet: Quiet,
 }
 
 impl Managed {

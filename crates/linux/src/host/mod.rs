@@ -9,6 +9,7 @@ mod felt;
 mod groups;
 mod growth;
 mod managed;
+mod quiet;
 mod sharing;
 mod touch;
 mod wait;
@@ -23,12 +24,13 @@ use mega_core::compaction::target::Order;
 use mega_core::host::{AgeingReport, Contiguity, Host, HostEvent, Look, Wake, Wants};
 use mega_core::observe::groups::MemoryGroups;
 use mega_core::observe::{Machine, Observation, ProcessId, ProcessView, Region, Snapshot};
-use mega_core::units::{BasePages, Blocks, Bytes, Share, Time, HUGE_PAGE_BYTES, REGION_PAGES};
+use mega_core::units::{Blocks, Bytes, Share, Time, HUGE_PAGE_BYTES, REGION_PAGES};
 
 use crate::compact::Actuator;
 use crate::deadline;
 use crate::knobs::Claims;
 use crate::proc::{buddyinfo, meminfo, pressure, stat, status, vmstat, ProcRoot};
+use crate::process::tasks::{TaskReader, TaskTable};
 use crate::process::{self, Process};
 use crate::scan::{RegionFlags, ScanError, ScanRange, Scanner};
 use crate::sys;
@@ -39,6 +41,7 @@ use failures::Failures;
 use groups::GroupReader;
 use growth::Growth;
 use managed::Managed;
+use quiet::Quiet;
 use sharing::Kinship;
 use wait::{Watch, Woken};
 
@@ -49,6 +52,13 @@ pub trait Roster {
     /// # Errors
     /// No process can be found; the text says why.
     fn pids(&mut self, root: &ProcRoot) -> Result<Vec<u32>, String>;
+    /// The same where there is a table of all processes, which spares reading /proc.
+    ///
+    /// # Errors
+    /// As [`pids`](Self::pids).
+    fn pids_in(&mut self, root: &ProcRoot, _table: &TaskTable) -> Result<Vec<u32>, String> {
+        self.pids(root)
+    }
     /// Whether no process will be added once the managed ones are gone.
     fn closed(&self) -> bool;
 }
@@ -82,6 +92,8 @@ pub struct Options {
     pub claims: Option<Claims>,
     /// Compaction method for the free-block target, if any.
     pub actuator: Option<Box<dyn Actuator>>,
+    /// Processes are found by BPF ([`TaskReader`]), where that is to be had, and those that do not run are not looked at; else /proc is read.
+    pub table: bool,
 }
 
 /// The live machine.
@@ -99,6 +111,9 @@ pub struct LinuxHost {
     /// Managed processes that could not be scanned the last time.
     unscanned: u64,
     failures: Failures,
+    /// Without, /proc is read instead, and every process is looked at each time.
+    tasks: Option<TaskReader>,
+    table: Option<TaskTable>,
     groups: GroupReader,
     growth: Growth,
     /// Processes that could not be added, by PID with their start time; reported once each.
@@ -120,9 +135,18 @@ pub struct LinuxHost {
 impl LinuxHost {
     /// A host that observes the roster's processes through this scanner.
     pub fn new(scanner: Box<dyn Scanner>, roster: Box<dyn Roster>, mut options: Options) -> Self {
-        let actuator = options.actuator.take();
+        let mut events = Vec::new();
+        let compaction = options.actuator.take().and_then(|actuator| {
+            CompactionThread::new(actuator, options.root.clone())
+                .map_err(|error| {
+                    events.push(HostEvent::Notice(format!(
+                        "no proactive compaction: no thread can be started: {error}"
+                    )));
+                })
+                .ok()
+        });
         Self {
-            compaction: actuator.map(|actuator| CompactionThread::new(actuator, options.root.clone())),
+            compaction,
             scanner,
             roster,
             managed: BTreeMap::new(),
@@ -132,10 +156,14 @@ impl LinuxHost {
             stopped: false,
             unscanned: 0,
             failures: Failures::default(),
+            tasks: (options.table && options.root.is_live())
+                .then(|| TaskReader::new().ok())
+                .flatten(),
+            table: None,
             groups: GroupReader::default(),
             growth: Growth::default(),
             refused: BTreeMap::new(),
-            events: Vec::new(),
+            events,
             began: Time(u64::try_from(sys::monotonic().as_nanos()).unwrap_or(u64::MAX)),
             touch: touch::cost(),
             has_nodes: buddyinfo::read(&options.root).is_ok_and(|free| free.has_nodes()),
@@ -196,8 +224,13 @@ impl LinuxHost {
 
     fn refresh_processes(&mut self) {
         self.drop_ended();
+        self.read_table();
         let known: BTreeSet<u32> = self.managed.keys().map(|id| id.pid).collect();
-        match self.roster.pids(&self.options.root) {
+        let named = match &self.table {
+            Some(table) => self.roster.pids_in(&self.options.root, table),
+            None => self.roster.pids(&self.options.root),
+        };
+        match named {
             Ok(pids) => {
                 let named: BTreeSet<u32> = pids.into_iter().collect();
                 self.refused.retain(|pid, _| named.contains(pid));
@@ -213,15 +246,36 @@ impl LinuxHost {
         }
     }
 
+    fn read_table(&mut self) {
+        self.table = None;
+        let Some(tasks) = &mut self.tasks else { return };
+        match tasks.read() {
+            Ok(table) => {
+                if table.lost > 0 {
+                    let lost = table.lost;
+                    self.notice_once("lost", || {
+                        format!("{lost} changes of processes found no room in the kernel's buffer: more start and end than are followed")
+                    });
+                }
+                self.table = Some(table);
+            }
+            Err(why) => {
+                // It is asked again at the next look.
+                self.notice_once("tasks", || format!("processes are looked for in /proc: {why}"));
+            }
+        }
+    }
+
     /// Of the named processes those that there are descriptors for. Managed ones that larger ones displace are dropped.
     fn make_room(&mut self, named: &BTreeSet<u32>, known: &BTreeSet<u32>) -> BTreeSet<u32> {
         let all: BTreeSet<u32> = named.union(known).copied().collect();
         if all.len() <= self.most {
             return all;
         }
-        let root = &self.options.root;
-        let chosen = capacity::largest(&all, known, self.most, |pid| {
-            stat::read(root, pid).map_or(0, |stat| stat.rss_bytes)
+        let (root, table) = (&self.options.root, &self.table);
+        let chosen = capacity::largest(&all, known, self.most, |pid| match table {
+            Some(table) => table.get(pid).map_or(0, |task| task.resident_pages),
+            None => stat::read(root, pid).map_or(0, |stat| stat.rss_bytes),
         });
         for pid in known.difference(&chosen) {
             for id in self.ids_of(*pid) {
@@ -255,7 +309,11 @@ impl LinuxHost {
             Err(error) => return self.refuse(pid, 0, error.to_string()),
         };
         let started = process.start_ticks();
-        let is_same = |other: u32| process::same_memory(pid, other);
+        let table = self.table.as_ref();
+        let is_same = |other: u32| match table {
+            Some(table) if table.get(pid).is_some() => table.is_shared(pid, other),
+            _ => process::same_memory(pid, other),
+        };
         if let Some(other) = self.kin.sharer(pid, process.parent(), is_same) {
             // A number may be another process's by now; the next scan asks again.
             if process.is_alive() {
@@ -288,6 +346,7 @@ impl LinuxHost {
                 thp_disabled: false,
                 aged: AccessedBits::default(),
                 contents: KnownContents::default(),
+                quiet: Quiet::default(),
             },
         );
     }
@@ -382,6 +441,14 @@ impl LinuxHost {
         let Some(managed) = self.managed.get_mut(&id) else {
             return Err(ScanError::Gone);
         };
+        let table = self.table.as_ref().and_then(|table| table.get(id.pid));
+        let now = table.filter(|now| now.start_ticks == id.started);
+        let reads_contents = wants.contents && self.options.contents && self.split_frees;
+        if let Some(now) = now.filter(|_| !reads_contents || managed.contents.unread() == 0) {
+            if let Some(regions) = managed.quiet.pass(now, &mut managed.aged) {
+                return Ok((regions, Duration::ZERO));
+            }
+        }
         let scanner = self.scanner.as_mut();
         let pid = id.pid as i32;
         let mut status_error = None;
@@ -432,7 +499,7 @@ impl LinuxHost {
                 .map(|scan| Region::at(scan.address)),
         );
         let mut spent = Duration::ZERO;
-        if wants.contents && self.options.contents && self.split_frees {
+        if reads_contents {
             spent = managed
                 .contents
                 .inspect(allowance, |regions| read_contents(scanner, pid, regions, false));
@@ -442,12 +509,8 @@ impl LinuxHost {
             .iter()
             .filter_map(|scan| managed.observation(scan, sees_accessed, self.options.dry_run))
             .collect();
-        let accessed = regions
-            .iter()
-            .filter(|seen| seen.accessed > BasePages::ZERO || seen.raced)
-            .map(|seen| seen.region)
-            .collect();
-        managed.aged.begin(accessed);
+        managed.aged.begin(quiet::accessed(&regions));
+        managed.quiet.keep(now, &regions);
         if let Some(error) = status_error {
             self.note_failure(id, format!("status: {:?}", error.errno()), || {
                 format!("whether process {} disabled THP for itself is unknown: {error}", id.pid)
@@ -610,6 +673,7 @@ impl Host for LinuxHost {
             return gone;
         };
         managed.aged.spoil(action.region);
+        managed.quiet.forget();
         let pid = action.process.pid;
         let faults = felt::faults(&self.options.root, pid);
         let mut call = actuate::act(&managed.process, action.kind, action.region);

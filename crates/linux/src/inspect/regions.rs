@@ -2,9 +2,10 @@
 
 use mega_core::units::BasePages;
 
-use crate::inspect::usage::InspectError;
+use crate::deadline;
+use crate::inspect::usage::{self, InspectError};
 use crate::proc::vm_flags::VmFlags;
-use crate::proc::{smaps, ProcRoot};
+use crate::proc::ProcRoot;
 use crate::scan::{RegionScan, ScanRange, Scanner};
 use crate::vma::{MappingKind, Vma};
 
@@ -46,7 +47,7 @@ pub fn region_map(
     pid: u32,
     read_max: usize,
 ) -> Result<RegionMap, InspectError> {
-    let entries = smaps::read(root, pid)?;
+    let entries = usage::entries(root, pid, deadline::WALK)?;
     let resident: u64 = entries.iter().filter_map(|e| e.usage.rss_bytes).sum();
     let is_memory =
         |vma: &Vma| !vma.flags.intersects(VmFlags::IO | VmFlags::PFNMAP) && vma.kind != MappingKind::Special;

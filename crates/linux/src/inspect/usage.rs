@@ -1,8 +1,11 @@
 //! One look at one process, for people: what is resident, huge, wasted, and what would qualify, mapping by mapping. Changes nothing.
 
+use std::time::Duration;
+
 use mega_core::units::{Share, HUGE_PAGE_BYTES};
 use serde::Serialize;
 
+use crate::deadline::{self, Late};
 use crate::error::Error;
 use crate::proc::{smaps, ProcRoot};
 use crate::scan::{RegionScan, ScanError, ScanRange, Scanner};
@@ -15,6 +18,8 @@ pub struct UsageOptions {
     pub qualify: Share,
     /// Huge pages to read at most; past it evenly spaced ones are read, and what they show is scaled.
     pub read_max: usize,
+    /// How long a walk of the process's mappings is waited for.
+    pub limit: Duration,
 }
 
 impl Default for UsageOptions {
@@ -22,6 +27,7 @@ impl Default for UsageOptions {
         Self {
             qualify: Share::percent(90),
             read_max: 8192,
+            limit: deadline::WALK,
         }
     }
 }
@@ -83,6 +89,22 @@ pub enum InspectError {
     /// Looking at page tables.
     #[error("cannot look at its page tables: {0}")]
     Scan(#[from] ScanError),
+    /// It holds its `mmap_lock`, and a look at its mappings would wait for it.
+    #[error(transparent)]
+    Locked(#[from] Late),
+}
+
+impl InspectError {
+    /// It holds its address space locked: nothing of its mappings can be known now.
+    pub fn is_locked(&self) -> bool {
+        matches!(self, Self::Locked(_) | Self::Scan(ScanError::Locked(_)))
+    }
+}
+
+/// The mappings with what they hold, waited for at most for `limit`.
+pub(super) fn entries(root: &ProcRoot, pid: u32, limit: Duration) -> Result<Vec<smaps::Entry>, InspectError> {
+    let root = root.clone();
+    Ok(deadline::within(pid, limit, move || smaps::read(&root, pid))??)
 }
 
 /// Looks at a process.
@@ -95,7 +117,10 @@ pub fn read(
     pid: u32,
     options: &UsageOptions,
 ) -> Result<Usage, InspectError> {
-    let mut mappings: Vec<MappingUsage> = smaps::read(root, pid)?.iter().map(MappingUsage::from).collect();
+    let mut mappings: Vec<MappingUsage> = entries(root, pid, options.limit)?
+        .iter()
+        .map(MappingUsage::from)
+        .collect();
     let ranges: Vec<ScanRange> = mappings
         .iter()
         .filter(|m| m.vma.is_manageable())

@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use crate::error::{Error, Result};
 use crate::proc::stat::{self, Stat};
 use crate::proc::{task, ProcRoot};
+use crate::process::tasks::{Change, TaskTable};
 
 /// One process of the family.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,19 +87,57 @@ impl Family {
     /// # Errors
     /// /proc cannot be listed. What cannot be read of one process is in the result.
     pub fn look(&mut self, root: &ProcRoot) -> Result<Changes> {
+        self.look_at(View { root, table: None })
+    }
+
+    /// The same by a table of all processes, without a look at /proc. What members started between two looks is found even where those in
+    /// between have ended.
+    ///
+    /// # Errors
+    /// As [`look`](Self::look).
+    pub fn look_in(&mut self, root: &ProcRoot, table: &TaskTable) -> Result<Changes> {
+        self.adopt(table);
+        self.look_at(View {
+            root,
+            table: Some(table),
+        })
+    }
+
+    fn look_at(&mut self, view: View<'_>) -> Result<Changes> {
         let mut look = Changes::default();
-        self.bury(root, &mut look);
-        self.take_in_roots(root, &mut look);
-        self.follow_children(root, &mut look)?;
-        self.settle_sharing(root, &mut look);
+        self.bury(view, &mut look);
+        self.take_in_roots(view, &mut look);
+        self.follow_children(view, &mut look)?;
+        self.settle_sharing(view, &mut look);
         Ok(look)
     }
 
+    /// Takes in as roots what the changes say members have started, them or what they started, that is not below them any more.
+    fn adopt(&mut self, table: &TaskTable) {
+        let mut ours: BTreeSet<u32> = self.members.keys().chain(&self.roots).copied().collect();
+        for change in &table.changes {
+            match change {
+                Change::Fork { pid, parent } if ours.contains(parent) => {
+                    ours.insert(*pid);
+                    let is_below = |task: &super::tasks::Task| ours.contains(&task.parent) && task.parent != *pid;
+                    if table.get(*pid).is_some_and(|task| !is_below(task)) {
+                        self.roots.insert(*pid);
+                    }
+                }
+                // Its number was given again, by somebody else.
+                Change::Fork { pid, .. } => {
+                    ours.remove(pid);
+                }
+                Change::Exec { .. } | Change::Exit { .. } => {}
+            }
+        }
+    }
+
     /// Drops the members that have ended, or whose PID is another process's now.
-    fn bury(&mut self, root: &ProcRoot, look: &mut Changes) {
+    fn bury(&mut self, view: View<'_>, look: &mut Changes) {
         let pids: Vec<u32> = self.members.keys().copied().collect();
         for pid in pids {
-            let there = match living(root, pid, look) {
+            let there = match living(view, pid, look) {
                 Some(stat) => self
                     .members
                     .get(&pid)
@@ -113,39 +152,42 @@ impl Family {
         }
     }
 
-    fn take_in_roots(&mut self, root: &ProcRoot, look: &mut Changes) {
+    fn take_in_roots(&mut self, view: View<'_>, look: &mut Changes) {
         for pid in std::mem::take(&mut self.roots) {
-            if let Some(stat) = living(root, pid, look) {
+            if let Some(stat) = living(view, pid, look) {
                 self.insert(stat, look);
             }
         }
     }
 
     /// Finds all descendants, through the children files or, where the kernel has none, a list of all processes.
-    fn follow_children(&mut self, root: &ProcRoot, look: &mut Changes) -> Result<()> {
+    fn follow_children(&mut self, view: View<'_>, look: &mut Changes) -> Result<()> {
         let mut queue: VecDeque<u32> = self.above.into_iter().chain(self.members.keys().copied()).collect();
         let mut seen: BTreeSet<u32> = queue.iter().copied().collect();
-        let mut everyone: Option<BTreeMap<u32, Vec<u32>>> = None;
+        let mut everyone: Option<BTreeMap<u32, Vec<u32>>> = view.table.map(TaskTable::children);
+        let root = view.root;
         while let Some(parent) = queue.pop_front() {
-            let children: Vec<u32> = match (&everyone, task::children(root, parent)) {
-                (Some(by_parent), _) => by_parent.get(&parent).cloned().unwrap_or_default(),
-                (None, Ok(Some(children))) => children.into_iter().collect(),
-                (None, Ok(None)) if !root.of_process(parent, "stat").exists() => continue,
-                (None, Ok(None)) => {
-                    let by_parent = everyone.insert(children_by_parent(root, look)?);
-                    by_parent.get(&parent).cloned().unwrap_or_default()
-                }
-                (None, Err(error)) if error.is_gone() => continue,
-                (None, Err(error)) => {
-                    look.unread.push((parent, error));
-                    continue;
-                }
+            let children: Vec<u32> = match &everyone {
+                Some(by_parent) => by_parent.get(&parent).cloned().unwrap_or_default(),
+                None => match task::children(root, parent) {
+                    Ok(Some(children)) => children.into_iter().collect(),
+                    Ok(None) if !root.of_process(parent, "stat").exists() => continue,
+                    Ok(None) => {
+                        let by_parent = everyone.insert(children_by_parent(view, look)?);
+                        by_parent.get(&parent).cloned().unwrap_or_default()
+                    }
+                    Err(error) if error.is_gone() => continue,
+                    Err(error) => {
+                        look.unread.push((parent, error));
+                        continue;
+                    }
+                },
             };
             for pid in children {
                 if !seen.insert(pid) {
                     continue;
                 }
-                let Some(stat) = living(root, pid, look) else { continue };
+                let Some(stat) = living(view, pid, look) else { continue };
                 // A helper of the manager's own ([`sys::Writer`]), not of what it runs.
                 if self.above == Some(stat.ppid) && stat.exit_signal == Some(0) {
                     continue;
@@ -176,11 +218,15 @@ impl Family {
     }
 
     /// Finds out who has another one's address space: newcomers and those that had one the last time.
-    fn settle_sharing(&mut self, root: &ProcRoot, look: &mut Changes) {
+    fn settle_sharing(&mut self, view: View<'_>, look: &mut Changes) {
         // kcmp knows real PIDs only, not those of a made-up tree.
-        if !root.is_live() {
+        if !view.root.is_live() {
             return;
         }
+        let is_same = |pid, owner| match view.table {
+            Some(table) => table.is_shared(pid, owner),
+            None => super::same_memory(pid, owner),
+        };
         let found = std::mem::take(&mut look.found);
         let newcomers: BTreeSet<u32> = found.iter().map(|member| member.pid).collect();
         let sharing = self.members.values().filter(|member| member.shares_with.is_some());
@@ -197,7 +243,7 @@ impl Family {
             let owner = before.or_else(|| self.owner_of(member.ppid));
             let owner = owner.map(|owner| heirs.get(&owner).copied().unwrap_or(owner));
             let there = owner.filter(|owner| self.above == Some(*owner) || self.members.contains_key(owner));
-            let shares_with = there.filter(|owner| *owner != pid && super::same_memory(pid, *owner));
+            let shares_with = there.filter(|owner| *owner != pid && is_same(pid, *owner));
             if let (Some(before), None) = (before, there) {
                 heirs.insert(before, pid);
             }
@@ -220,9 +266,20 @@ impl Family {
     }
 }
 
+/// Where a look finds out: by the table, where there is one.
+#[derive(Clone, Copy)]
+struct View<'a> {
+    root: &'a ProcRoot,
+    table: Option<&'a TaskTable>,
+}
+
 /// The process, unless it is over. What cannot be read is noted.
-fn living(root: &ProcRoot, pid: u32, look: &mut Changes) -> Option<Stat> {
-    match stat::read(root, pid) {
+fn living(view: View<'_>, pid: u32, look: &mut Changes) -> Option<Stat> {
+    // One that the table does not have was started since, or has ended; or the table lacks it: /proc says which.
+    if let Some(task) = view.table.and_then(|table| table.get(pid)) {
+        return (!task.is_over()).then(|| task.stat());
+    }
+    match stat::read(view.root, pid) {
         Ok(stat) => (!stat.is_over()).then_some(stat),
         Err(error) if error.is_gone() => None,
         Err(error) => {
@@ -232,10 +289,10 @@ fn living(root: &ProcRoot, pid: u32, look: &mut Changes) -> Option<Stat> {
     }
 }
 
-fn children_by_parent(root: &ProcRoot, look: &mut Changes) -> Result<BTreeMap<u32, Vec<u32>>> {
+fn children_by_parent(view: View<'_>, look: &mut Changes) -> Result<BTreeMap<u32, Vec<u32>>> {
     let mut by_parent: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-    for pid in task::processes(root)? {
-        if let Some(stat) = living(root, pid, look) {
+    for pid in task::processes(view.root)? {
+        if let Some(stat) = living(view, pid, look) {
             by_parent.entry(stat.ppid).or_default().push(pid);
         }
     }

@@ -15,6 +15,7 @@ use crate::sys;
 
 pub mod family;
 pub mod select;
+pub mod tasks;
 
 /// Why a process cannot be held.
 #[derive(Debug, thiserror::Error)]

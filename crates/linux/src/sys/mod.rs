@@ -638,6 +638,8 @@ pub(crate) unsafe fn ioctl<T>(fd: BorrowedFd<'_>, number: u64, argument: &mut T)
 /// Which threads a BPF iterator over tasks goes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tasks {
+    /// All threads of all processes.
+    All,
     /// This one, by its thread id.
     Thread(u32),
     /// All of this process.
@@ -648,6 +650,7 @@ pub(crate) enum Tasks {
 pub(crate) fn link_tasks(program: BorrowedFd<'_>, tasks: Tasks) -> io::Result<OwnedFd> {
     let mut info = libbpf_sys::bpf_iter_link_info::default();
     match tasks {
+        Tasks::All => {}
         Tasks::Thread(tid) => info.task.tid = tid,
         Tasks::Process(pid) => info.task.pid = pid,
     }

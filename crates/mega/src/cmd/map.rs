@@ -145,6 +145,6 @@ fn is_gone(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| match cause.downcast_ref::<InspectError>() {
         Some(InspectError::Proc(e)) => e.is_gone(),
         Some(InspectError::Scan(e)) => matches!(e, ScanError::Gone),
-        None => false,
+        Some(InspectError::Locked(_)) | None => false,
     })
 }

@@ -5,10 +5,12 @@ use std::io::Write;
 use anyhow::{Context, Result};
 use comfy_table::{presets, CellAlignment, Table};
 use mega_core::units::Bytes;
-use mega_linux::inspect::usage::{self, MappingUsage, Usage, UsageOptions};
+use mega_linux::deadline;
+use mega_linux::inspect::usage::{self, InspectError, MappingUsage, Usage, UsageOptions};
 use mega_linux::knobs::thp::{self, Owner};
 use mega_linux::proc::ProcRoot;
 use mega_linux::process::Process;
+use mega_linux::scan::Scanner;
 use mega_linux::vma::Obstacle;
 use serde_json::{json, Value};
 
@@ -20,10 +22,16 @@ use mega_cli::exit::tell;
 use mega_cli::mosaic::report;
 use mega_cli::text::{printable, wrapped};
 
-/// The figures of one process.
+/// A process.
 struct Seen {
     pid: u32,
     name: String,
+    /// Its figures, or why there are none: it holds its address space locked.
+    figures: Result<Figures, String>,
+}
+
+/// The figures of one process.
+struct Figures {
     looked: Usage,
     owners: Vec<Owner>,
     /// Memomania's pools, if it is preloaded in the process.
@@ -42,19 +50,18 @@ pub fn run(args: &ShowArgs) -> Result<()> {
     for &pid in &args.pids {
         let process = Process::open(&root, pid)?;
         let name = process.name(&root);
-        let looked = usage::read(&root, scanner.as_mut(), pid, &UsageOptions::default())
-            .with_context(|| format!("process {pid} ({name})"))?;
-        let owners = thp::owners(&root, pid).with_context(|| format!("process {pid} ({name})"))?;
-        let pools = mosaic::live::read(&root, pid, &name).with_context(|| format!("process {pid} ({name})"))?;
-        let agent = agent::live::read(&root, pid).with_context(|| format!("process {pid} ({name})"))?;
-        seen.push(Seen {
-            pid,
-            name,
-            looked,
-            owners,
-            pools,
-            agent,
-        });
+        let figures = match look(&root, scanner.as_mut(), pid, &name) {
+            // Others are shown all the same.
+            Err(error)
+                if error
+                    .downcast_ref::<InspectError>()
+                    .is_some_and(InspectError::is_locked) =>
+            {
+                Err(error.to_string())
+            }
+            figures => Ok(figures.with_context(|| format!("process {pid} ({name})"))?),
+        };
+        seen.push(Seen { pid, name, figures });
     }
     let mut out = std::io::stdout().lock();
     if args.json {
@@ -72,6 +79,24 @@ pub fn run(args: &ShowArgs) -> Result<()> {
     Ok(())
 }
 
+/// What waits for the process's `mmap_lock` is done by a worker, and waited for for some seconds only.
+fn look(root: &ProcRoot, scanner: &mut dyn Scanner, pid: u32, name: &str) -> Result<Figures> {
+    let looked = usage::read(root, scanner, pid, &UsageOptions::default())?;
+    let (root, name) = (root.clone(), name.to_owned());
+    let others = deadline::within(pid, deadline::WALK, move || {
+        let owners = thp::owners(&root, pid)?;
+        let pools = mosaic::live::read(&root, pid, &name)?;
+        anyhow::Ok((owners, pools, agent::live::read(&root, pid)?))
+    });
+    let (owners, pools, agent) = others.map_err(InspectError::from)??;
+    Ok(Figures {
+        looked,
+        owners,
+        pools,
+        agent,
+    })
+}
+
 fn show_waste(waste: Option<u64>) -> String {
     waste.map_or_else(|| "?".to_string(), |bytes| Bytes(bytes).to_string())
 }
@@ -81,14 +106,16 @@ fn percent(part: u64, whole: u64) -> String {
 }
 
 fn to_text(seen: &Seen, top: usize) -> String {
-    let Seen {
-        pid,
-        name,
+    let Seen { pid, name, figures } = seen;
+    let Figures {
         looked,
         owners,
         pools,
         agent,
-    } = seen;
+    } = match figures {
+        Ok(figures) => figures,
+        Err(why) => return format!("{pid} {}\n{}\n", printable(name), wrapped("  not seen: ", why)),
+    };
     let t = &looked.total;
     let mut text = format!(
         "{pid} {}\n  resident {}   in huge pages {} ({})\n  wasted in them {}   would qualify {}\n",
@@ -181,14 +208,16 @@ fn row(m: &MappingUsage) -> [String; 6] {
 }
 
 fn to_json(seen: &Seen) -> Value {
-    let Seen {
-        pid,
-        name,
+    let Seen { pid, name, figures } = seen;
+    let Figures {
         looked,
         owners,
         pools,
         agent,
-    } = seen;
+    } = match figures {
+        Ok(figures) => figures,
+        Err(why) => return json!({"pid": pid, "name": name, "not_seen": why}),
+    };
     let mappings: Vec<_> = looked
         .mappings
         .iter()

@@ -359,7 +359,7 @@ impl Daemon {
                 .find(|(process, _)| *process == pid)
                 .map(|(_, manager)| *manager)
         };
-        let matched = self.loops.matching.look();
+        let matched = self.loops.matching.look(None);
         let rules: Vec<Json> = self
             .loops
             .matching

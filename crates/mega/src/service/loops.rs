@@ -11,6 +11,7 @@ use anyhow::{anyhow, Context, Result};
 use mega_core::units::Share;
 use mega_linux::host::Roster;
 use mega_linux::proc::ProcRoot;
+use mega_linux::process::tasks::TaskTable;
 use rustix::pipe::{pipe_with, PipeFlags};
 
 use super::config::{Config, Loop};
@@ -202,8 +203,22 @@ struct Ruled {
 
 impl Roster for Ruled {
     fn pids(&mut self, _root: &ProcRoot) -> Result<Vec<u32>, String> {
+        self.find(None)
+    }
+
+    fn pids_in(&mut self, _root: &ProcRoot, table: &TaskTable) -> Result<Vec<u32>, String> {
+        self.find(Some(table))
+    }
+
+    fn closed(&self) -> bool {
+        false
+    }
+}
+
+impl Ruled {
+    fn find(&mut self, table: Option<&TaskTable>) -> Result<Vec<u32>, String> {
         self.beat.scanned(self.number);
-        let found = self.matching.look()?;
+        let found = self.matching.look(table)?;
         let (mut pids, mut places) = (Vec::new(), Vec::new());
         for (pid, at) in found {
             if at.is_small || !self.rules.contains(&at.rule) {
@@ -215,9 +230,5 @@ impl Roster for Ruled {
         }
         self.book.place(self.number, &places);
         Ok(pids)
-    }
-
-    fn closed(&self) -> bool {
-        false
     }
 }

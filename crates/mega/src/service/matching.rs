@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use mega_core::units::BASE_PAGE_BYTES;
 use mega_linux::proc::{cgroup, stat, status, task, ProcRoot};
+use mega_linux::process::tasks::{Task, TaskTable};
 use mega_linux::sys::User;
 
 use super::figures::Place;
@@ -13,6 +15,9 @@ use super::read::Rule;
 
 /// The longest name of a service, in characters.
 const SERVICE_MAX: usize = 256;
+/// Looks for which a process that has neither run another program nor changed its name is taken to be under the same rule: its control group and
+/// user may change all the same.
+const GOOD_FOR: u32 = 12;
 
 /// What the rules ask about a process.
 #[derive(Debug, Default, Clone)]
@@ -82,7 +87,31 @@ pub struct Matching {
     root: ProcRoot,
     rules: Vec<Rule>,
     age: Duration,
-    seen: Mutex<Option<(Instant, BTreeMap<u32, Matched>)>>,
+    seen: Mutex<Seen>,
+}
+
+/// What looks have found.
+#[derive(Default)]
+struct Seen {
+    last: Option<(Instant, BTreeMap<u32, Matched>)>,
+    looks: u32,
+    known: BTreeMap<u32, Known>,
+}
+
+/// A process as the table of all shows it, and the rule that it was found under then.
+struct Known {
+    start_ticks: u64,
+    space: u64,
+    comm: String,
+    /// The look that asks again.
+    until: u32,
+    matched: Option<Matched>,
+}
+
+impl Known {
+    fn is_good(&self, task: &Task, look: u32) -> bool {
+        look < self.until && self.start_ticks == task.start_ticks && self.space == task.space && self.comm == task.comm
+    }
 }
 
 impl Matching {
@@ -92,7 +121,7 @@ impl Matching {
             root: ProcRoot::default(),
             rules,
             age,
-            seen: Mutex::new(None),
+            seen: Mutex::new(Seen::default()),
         }
     }
 
@@ -101,22 +130,54 @@ impl Matching {
         &self.rules
     }
 
-    /// The processes that a rule matches.
+    /// The processes that a rule matches. Where there is a table of all, only those are read of /proc that are new in it, or changed.
     ///
     /// # Errors
     /// /proc cannot be listed.
-    pub fn look(&self) -> Result<BTreeMap<u32, Matched>, String> {
+    pub fn look(&self, table: Option<&TaskTable>) -> Result<BTreeMap<u32, Matched>, String> {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, found)) = seen.as_ref().filter(|(when, _)| when.elapsed() < self.age) {
+        // Who has no table is told what those with one have seen: they look once in an interval.
+        let is_kept = table.is_none() && seen.looks > 0;
+        if let Some((_, found)) = seen
+            .last
+            .as_ref()
+            .filter(|(when, _)| is_kept || when.elapsed() < self.age)
+        {
             return Ok(found.clone());
         }
         let mut found = BTreeMap::new();
         let mut users = BTreeMap::new();
+        if let Some(table) = table {
+            seen.looks += 1;
+            let look = seen.looks;
+            let mut known = BTreeMap::new();
+            for task in table.iter().filter(|task| !task.is_kernel_thread() && !task.is_over()) {
+                let before = seen.known.remove(&task.pid).filter(|known| known.is_good(task, look));
+                let mut now = before.unwrap_or_else(|| Known {
+                    start_ticks: task.start_ticks,
+                    space: task.space,
+                    comm: task.comm.clone(),
+                    // Else all would be asked at the same look.
+                    until: look + GOOD_FOR - task.pid % (GOOD_FOR / 2),
+                    matched: self.process(task.pid, &mut users),
+                });
+                if let Some(matched) = &mut now.matched {
+                    matched.resident = task.resident_pages * BASE_PAGE_BYTES;
+                    let least = self.rules.get(matched.rule).map_or(0, |rule| rule.min_resident().0);
+                    matched.is_small = matched.resident < least;
+                    found.insert(task.pid, matched.clone());
+                }
+                known.insert(task.pid, now);
+            }
+            seen.known = known;
+            seen.last = Some((Instant::now(), found.clone()));
+            return Ok(found);
+        }
         for pid in task::processes(&self.root).map_err(|error| error.to_string())? {
             // One that ends meanwhile, or that we may not see, is none of ours.
             found.extend(self.process(pid, &mut users).map(|matched| (pid, matched)));
         }
-        *seen = Some((Instant::now(), found.clone()));
+        seen.last = Some((Instant::now(), found.clone()));
         Ok(found)
     }
 

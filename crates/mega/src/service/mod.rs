@@ -5,6 +5,8 @@ pub mod daemon;
 pub mod describe;
 mod figures;
 mod files;
+#[cfg(test)]
+mod fuzz;
 mod glob;
 mod guarantee;
 pub mod journal;

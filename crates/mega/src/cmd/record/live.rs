@@ -185,6 +185,7 @@ impl Recording {
             contents: true,
             claims: self.claims,
             actuator: None,
+            table: true,
         };
         let mut host = LinuxHost::new(self.scanner, roster, options);
         let mut tape = Tape::new(self.file, &self.header, host.now(), self.quiet).with_context(cannot)?;

@@ -69,7 +69,7 @@ impl Look {
                 look.guarantees.extend(guarantee);
             }
         }
-        for (pid, at) in of.matching.look().unwrap_or_default() {
+        for (pid, at) in of.matching.look(None).unwrap_or_default() {
             let Some(rule) = of.matching.rules().get(at.rule) else {
                 continue;
             };

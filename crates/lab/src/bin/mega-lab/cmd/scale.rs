@@ -16,8 +16,8 @@ pub fn run(args: &BenchOptions) -> Result<()> {
     if !args.json {
         writeln!(
             out,
-            "{:<26} {:>6} {:>10} {:>10} {:>10} {:>9} {:>9}",
-            "", "seen", "first look", "look", "processor", "memory", "stop"
+            "{:<26} {:>6} {:>10} {:>10} {:>10} {:>10} {:>8} {:>9} {:>9}",
+            "", "seen", "first look", "look", "worst", "processor", "in 5 s", "memory", "stop"
         )?;
     }
     for subject in subjects(args.scale.unwrap_or(1.0)) {
@@ -39,6 +39,8 @@ pub fn run(args: &BenchOptions) -> Result<()> {
 fn line(out: &mut impl Write, cost: &Cost) -> std::io::Result<()> {
     let what = match cost.subject {
         Subject::Processes(count) => format!("{count} processes"),
+        Subject::ProcessesByProc(count) => format!("{count} processes, by /proc"),
+        Subject::ChildrenAMinute(count) => format!("{count} children a minute"),
         Subject::Mappings(count) => format!("{count} mappings"),
         Subject::SparseBytes(bytes) => format!("{} GB, a page a GB", bytes >> 30),
         Subject::ResidentBytes(bytes) => format!("{} MB resident", bytes >> 20),
@@ -46,11 +48,13 @@ fn line(out: &mut impl Write, cost: &Cost) -> std::io::Result<()> {
     let ms = |ns: u64| format!("{:.1} ms", ns as f64 / 1e6);
     writeln!(
         out,
-        "{what:<26} {:>6} {:>10} {:>10} {:>10} {:>9} {:>9}",
+        "{what:<26} {:>6} {:>10} {:>10} {:>10} {:>10} {:>8} {:>9} {:>9}",
         cost.seen,
         ms(cost.first_ns),
         ms(cost.look_ns),
+        ms(cost.worst_ns),
         ms(cost.look_cpu_ns),
+        format!("{:.2} %", cost.look_cpu_ns as f64 / 5e7),
         format!("{:.1} MB", cost.memory_bytes as f64 / 1e6),
         ms(cost.stop_ns),
     )
