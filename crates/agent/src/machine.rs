@@ -41,6 +41,12 @@ const NO_LEVEL: Level = Level {
 const SETTINGS_NS: u64 = 5_000_000_000;
 const LIMITS_NS: u64 = 20_000_000;
 
+/// Whether THP is switched off for the program except where advised (6.18): then `always` means `madvise`.
+fn is_except_advised() -> bool {
+    // SAFETY: asks only. 3 is the flag with the exception.
+    unsafe { sys::prctl(sys::PR_GET_THP_DISABLE, 0) == Ok(3) }
+}
+
 impl Machine {
     pub const fn new() -> Self {
         Machine {
@@ -122,7 +128,10 @@ impl Machine {
         let mut buffer = [0u8; 128];
         self.faults = match read(self.enabled, &mut buffer) {
             Some(text) if contains(text, b"[never]") => Faults::Never,
-            Some(text) if contains(text, b"[always]") => Faults::Always,
+            Some(text) if contains(text, b"[always]") => match is_except_advised() {
+                true => Faults::Advised,
+                false => Faults::Always,
+            },
             _ => Faults::Advised,
         };
         let defrag = read(self.defrag, &mut buffer).unwrap_or(&[]);

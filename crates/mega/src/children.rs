@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use mega_linux::proc::ProcRoot;
 use mega_linux::process::{family::Family, Process};
 use mega_linux::reservation;
-use mega_linux::sys::{self, User};
+use mega_linux::sys::{self, ThpDisable, User};
 use rustix::fd::AsFd;
 use rustix::process::{Signal, WaitOptions, WaitStatus};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
@@ -61,6 +61,8 @@ pub struct Circumstances {
     pub user: Option<User>,
     /// With this soft limit of open files.
     pub open_files: Option<u64>,
+    /// With faults that map base pages where nobody asked for huge ones, whatever `enabled` says.
+    pub small_faults: bool,
     /// Asking for reservations with this threshold (`crate::reserve`).
     pub reserve: Option<u32>,
     /// With these variables.
@@ -89,6 +91,9 @@ pub fn start(command: &[OsString], watched: Watched, within: Circumstances) -> R
     to_start.args(args).envs(within.environment);
     if within.user.is_some() || within.open_files.is_some() {
         sys::before_exec(&mut to_start, within.user, within.open_files);
+    }
+    if within.small_faults {
+        sys::disable_thp_before_exec(&mut to_start, ThpDisable::ExceptAdvised);
     }
     if let Some(threshold) = within.reserve {
         reservation::ask_before_exec(&mut to_start, threshold);

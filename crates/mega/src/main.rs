@@ -1,5 +1,6 @@
 //! The `mega` command: one file per subcommand in `cmd/`.
 
+mod advise;
 mod agent;
 mod args;
 mod children;
@@ -35,6 +36,7 @@ fn main() -> std::process::ExitCode {
         Command::Run(args) => return cmd::run::run(args),
         Command::Manage(args) => cmd::manage::run(args),
         Command::Show(args) => cmd::show::run(&args),
+        Command::Advise(args) => cmd::advise::run(&args),
         Command::Map(args) => cmd::map::run(&args),
         Command::Off(args) => cmd::off::run(&args),
         Command::Policies(args) => cmd::policies::run(&args),

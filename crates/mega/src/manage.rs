@@ -11,13 +11,15 @@ use mega_core::policy::{by_name, Policy, POLICIES};
 use mega_core::units::Blocks;
 use mega_linux::compact::{self, Actuator, Way};
 use mega_linux::host::{LinuxHost, Options, Roster};
+use mega_linux::knobs::thp::{self, Mode};
 use mega_linux::knobs::{fault_size, FaultSize as Size};
 use mega_linux::knobs::{Claims, Knobs, STATE_FOLDER};
 use mega_linux::proc::ProcRoot;
 use mega_linux::process::family::Family;
 use mega_linux::process::tasks::TaskTable;
 use mega_linux::scan::{choose, Preference, Scanner};
-use mega_linux::sys::set_open_files_limit;
+use mega_linux::sys::{can_except_advised, own_thp_disable, set_open_files_limit, ThpDisable};
+use mega_range::intent::Intent;
 
 use crate::args::{FaultSize, MadeBy, ManageOptions, ScannerChoice};
 use crate::output::Output;
@@ -71,6 +73,22 @@ pub fn scanner_for(choice: ScannerChoice) -> Result<(Box<dyn Scanner>, Vec<Strin
         ScannerChoice::Module => Preference::Only("module"),
     };
     choose(preference).context("no way to look at page tables")
+}
+
+/// The policy that knows what matters.
+pub const AUTO: &str = "auto";
+
+/// Tells the policy what matters, where that was said.
+///
+/// # Errors
+/// Another policy than auto does not ask.
+pub fn set_intent(options: &mut ManageOptions, intent: Option<Intent>) -> Result<()> {
+    match intent {
+        None => {}
+        Some(intent) if options.policy == AUTO => options.set.push(format!("for={}", intent.name())),
+        Some(_) => return Err(Failure::usage(format!("--for is for policy {AUTO}"))),
+    }
+    Ok(())
 }
 
 /// Checks and opens everything.
@@ -163,7 +181,22 @@ pub fn prepare(options: ManageOptions) -> Result<Ready> {
     })
 }
 
+/// Whether this machine's faults map huge pages that nobody asked for, and can be kept from it for one program (6.18): with
+/// PR_THP_DISABLE_EXCEPT_ADVISED, which advice and MADV_COLLAPSE pass by.
+pub fn can_keep_faults_small() -> bool {
+    let mode = thp::read(&ProcRoot::default()).ok().flatten();
+    mode.is_some_and(|thp| thp.huge_page_mode() == Mode::Always)
+        && own_thp_disable() == Ok(ThpDisable::No)
+        && can_except_advised()
+}
+
 impl Ready {
+    /// Whether what is started is to have small faults, and can.
+    pub fn small_faults(&self) -> bool {
+        let is_chosen = self.options.fault_size.is_some() || self.options.dry_run;
+        !is_chosen && self.policy.wants_small_faults() && can_keep_faults_small()
+    }
+
     /// Manages whom the roster names until `stop` is readable, the time is over, or nobody is left.
     pub fn manage(mut self, roster: Box<dyn Roster>, stop: OwnedFd) -> Managed {
         let mut host = LinuxHost::new(

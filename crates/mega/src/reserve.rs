@@ -95,6 +95,7 @@ pub fn run(
         open_files: None,
         reserve: Some(reserve),
         environment: without(),
+        ..Circumstances::default()
     };
     let running = match children::start(command, signals, within) {
         Ok(running) => running,

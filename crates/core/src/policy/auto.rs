@@ -327,6 +327,11 @@ impl Policy for Auto {
         Some(permille.map_or(Share::FULL, |permille| Share::millionths(permille * 1000)))
     }
 
+    /// For throughput, stock huge pages may come where they come; waste is taken back afterwards.
+    fn wants_small_faults(&self) -> bool {
+        self.intent != Intent::Throughput
+    }
+
     fn decide(&mut self, seen: &Snapshot) -> Decision {
         let mut decision = Decision {
             watch_growth: true,

@@ -136,6 +136,10 @@ impl Policy for Guarantee {
         self.inner.stall_budget()
     }
 
+    fn wants_small_faults(&self) -> bool {
+        self.inner.wants_small_faults()
+    }
+
     fn decide(&mut self, seen: &Snapshot) -> Decision {
         let mut decision = self.inner.decide(seen);
         if self.least > Share::ZERO {

@@ -75,6 +75,11 @@ pub trait Policy: Send {
         None
     }
 
+    /// Whether page faults should map base pages where nobody asked for huge ones: the policy promotes afterwards.
+    fn wants_small_faults(&self) -> bool {
+        true
+    }
+
     /// Decides on a snapshot, and updates its state.
     fn decide(&mut self, seen: &Snapshot) -> Decision;
 
@@ -155,6 +160,16 @@ mod tests {
             assert_eq!(by_name(name).unwrap().name(), *name);
         }
         assert!(by_name("Mega").is_none() && by_name("").is_none());
+    }
+
+    #[test]
+    fn only_who_takes_back_what_faults_map_wants_huge_faults() {
+        for (name, _) in POLICIES {
+            assert_eq!(by_name(name).unwrap().wants_small_faults(), *name != "trim", "{name}");
+        }
+        let mut auto = by_name("auto").unwrap();
+        auto.set("for", "throughput").unwrap();
+        assert!(!auto.wants_small_faults());
     }
 
     #[test]

@@ -35,6 +35,10 @@ impl Policy for Trim {
         }
     }
 
+    fn wants_small_faults(&self) -> bool {
+        false
+    }
+
     fn decide(&mut self, seen: &Snapshot) -> Decision {
         let mut decision = Decision::default();
         for process in &seen.processes {

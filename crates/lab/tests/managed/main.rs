@@ -4,11 +4,13 @@
 #[path = "../live/support.rs"]
 mod support;
 
+mod advise;
 mod child;
 mod edges;
 mod maps;
 mod record;
 mod redis;
 mod sizes;
+mod small_faults;
 mod trim;
 mod views;

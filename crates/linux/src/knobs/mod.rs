@@ -76,6 +76,16 @@ pub enum KnobError {
         /// What it says now.
         reads: String,
     },
+    /// The kernel takes it, and something goes wrong then.
+    #[error("{}: {value} is not written: {why}", path.display())]
+    Refused {
+        /// The knob.
+        path: PathBuf,
+        /// What was to be written.
+        value: String,
+        /// Why not.
+        why: &'static str,
+    },
     /// Linux is too old, or built without it.
     #[error("{what} is not possible here: {why}")]
     Unsupported {
@@ -272,6 +282,14 @@ impl Knobs {
         count: bool,
         put: &mut dyn FnMut(&Path, &str) -> io::Result<()>,
     ) -> Result<Duration> {
+        // Anything between takes khugepaged's and the shrinker's limits apart, and later kernels refuse it. What others wrote is put back.
+        if path.ends_with("khugepaged/max_ptes_none") && !["0", "511"].contains(&value) {
+            return Err(KnobError::Refused {
+                path: path.to_owned(),
+                value: value.to_owned(),
+                why: "only 0 and 511 have a meaning for all sizes",
+            });
+        }
         let lock = self.folder.lock()?;
         let before = current(&self.root, path)?;
         self.clean_up(&lock)?;

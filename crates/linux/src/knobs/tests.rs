@@ -427,3 +427,22 @@ fn a_file_that_was_being_saved_when_its_manager_was_killed_does_not_stay() {
     assert!(knobs.recover().unwrap().is_empty());
     assert!(tree.state_files().is_empty());
 }
+
+#[test]
+fn max_ptes_none_is_0_or_511_and_what_others_wrote_there_is_put_back() {
+    let tree = Tree::new();
+    fs::create_dir_all(tree.root.sys.join("khugepaged")).unwrap();
+    let path = tree.knob("khugepaged/max_ptes_none", "300");
+    let mut knobs = tree.knobs();
+    for value in ["1", "64", "255", "256", "510", "512", "", "0x0", " 0"] {
+        let refused = knobs.set(&path, value).unwrap_err();
+        assert!(matches!(refused, KnobError::Refused { .. }), "{value}: {refused}");
+        assert_eq!(says(&path), "300");
+    }
+    knobs.set(&path, "0").unwrap();
+    assert_eq!(says(&path), "0");
+    knobs.set(&path, "511").unwrap();
+    assert_eq!(says(&path), "511");
+    drop(knobs);
+    assert_eq!(says(&path), "300");
+}

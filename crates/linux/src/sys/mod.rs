@@ -3,8 +3,12 @@
 //! Calls that rustix has are taken from there; the rest goes through libc.
 
 mod inherited;
+mod thp;
+mod usage;
 
 pub use inherited::{inherited_listeners, Listener};
+pub use thp::{can_except_advised, disable_thp_before_exec, own_thp_disable, ThpDisable};
+pub use usage::{ended_children, EndedChildren};
 
 use std::ffi::{c_void, CStr, CString, OsStr};
 use std::fs::File;
@@ -190,32 +194,6 @@ pub fn become_subreaper() -> Result<(), Errno> {
 /// EINVAL for a signal that does not exist.
 pub fn die_with_parent(signal: Signal) -> Result<(), Errno> {
     rustix::process::set_parent_process_death_signal(Some(signal))
-}
-
-/// How this process's THP was switched off by prctl, for itself and what it starts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ThpDisable {
-    /// It was not.
-    No,
-    /// Wholly: MADV_COLLAPSE fails too.
-    Fully,
-    /// Except where madvise(MADV_HUGEPAGE) or MADV_COLLAPSE asks for it (6.18).
-    ExceptAdvised,
-}
-
-/// What PR_GET_THP_DISABLE says about ourselves. About others only `THP_enabled` in /proc/PID/status speaks.
-///
-/// # Errors
-/// EINVAL before Linux 3.15.
-pub fn own_thp_disable() -> Result<ThpDisable, Errno> {
-    const EXCEPT_ADVISED: libc::c_int = 1 << 1;
-    // SAFETY: PR_GET_THP_DISABLE takes no pointer; its other arguments must be zero.
-    match unsafe { libc::prctl(libc::PR_GET_THP_DISABLE, 0, 0, 0, 0) } {
-        -1 => Err(last_errno()),
-        0 => Ok(ThpDisable::No),
-        bits if bits & EXCEPT_ADVISED != 0 => Ok(ThpDisable::ExceptAdvised),
-        _ => Ok(ThpDisable::Fully),
-    }
 }
 
 /// The capabilities that are in effect for the calling thread.
@@ -525,6 +503,29 @@ impl Scratch {
             let offset = (address - own.start) as usize;
             // SAFETY: the offset is inside the mapping, which is writable and which nobody else points into.
             unsafe { self.start.as_ptr().cast::<u8>().add(offset).write_volatile(1) };
+        }
+    }
+
+    /// Adds to `count` bytes anywhere in it. Where they are does not depend on what is read, so that the processor looks several up at once;
+    /// `chained`, each place depends on what was read at the one before.
+    pub fn update_at_random(&mut self, count: u64, chained: bool) {
+        let places = self.bytes as u64;
+        let mut state = 0x9e37_79b9_7f4a_7c15u64;
+        for _ in 0..if places == 0 { 0 } else { count } {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            let offset = ((u128::from(state) * u128::from(places)) >> 64) as usize;
+            // SAFETY: the offset is inside the mapping, which is writable and which nobody else points into.
+            let had = unsafe {
+                let byte = self.start.as_ptr().cast::<u8>().add(offset);
+                let had = byte.read_volatile();
+                byte.write_volatile(had.wrapping_add(1));
+                had
+            };
+            if chained {
+                state = state.wrapping_add(u64::from(had));
+            }
         }
     }
 

@@ -21,6 +21,13 @@ pub struct AgentOptions {
     ])]
     pub agent_only: bool,
 
+    #[command(flatten)]
+    pub intent: For,
+}
+
+/// What matters, for policy auto and for the agent.
+#[derive(Debug, Clone, Default, Args)]
+pub struct For {
     /// What matters for the program
     #[arg(long = "for", value_name = "INTENT", value_parser = intents())]
     pub intent: Option<Intent>,

@@ -2,13 +2,15 @@
 //!
 //! Uses nothing else of this crate: `crates/pages` compiles this folder, too, for man pages and completions.
 
+mod advise;
 mod agent;
 mod contiguity;
 mod mosaic;
 mod record;
 mod service;
 
-pub use agent::AgentOptions;
+pub use advise::AdviseArgs;
+pub use agent::{AgentOptions, For};
 pub use contiguity::{CompactArgs, MadeBy, MapArgs, MapTarget};
 pub use mosaic::{MosaicAction, MosaicArgs};
 pub use record::{RecordArgs, ReplayArgs};
@@ -50,6 +52,8 @@ pub enum Command {
     Manage(ManageArgs),
     /// Show memory once: mapped, huge, wasted, by mapping and in total; changes nothing
     Show(ShowArgs),
+    /// Say what huge pages are worth to a command or a running process, and what to set
+    Advise(AdviseArgs),
     /// Draw physical memory, or a process's regions, as a heat map
     Map(MapArgs),
     /// Stop all managers and restore all settings
@@ -225,6 +229,9 @@ pub struct RunArgs {
 pub struct ManageArgs {
     #[command(flatten)]
     pub options: ManageOptions,
+
+    #[command(flatten)]
+    pub intent: For,
 
     /// Processes to manage, with their descendants
     #[arg(value_name = "PID", value_parser = clap::value_parser!(u32).range(1..=i64::from(i32::MAX)))]

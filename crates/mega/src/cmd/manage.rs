@@ -10,12 +10,12 @@ use mega_linux::process::Process;
 use regex_lite::Regex;
 
 use crate::args::ManageArgs;
-use crate::manage::{prepare, FamilyRoster};
+use crate::manage::{prepare, set_intent, FamilyRoster};
 use mega_cli::exit::Failure;
 use mega_cli::signals::stop_on_signals;
 
 /// Manages until everything selected has ended, the time is over, or a signal comes.
-pub fn run(args: ManageArgs) -> Result<()> {
+pub fn run(mut args: ManageArgs) -> Result<()> {
     let selector = selector(&args)?;
     let root = ProcRoot::default();
     for &pid in &args.pids {
@@ -23,6 +23,7 @@ pub fn run(args: ManageArgs) -> Result<()> {
     }
     // Before anything of ours shows: `mega off` ends by a signal whom it finds.
     let stop = stop_on_signals()?;
+    set_intent(&mut args.options, args.intent.intent)?;
     let ready = prepare(args.options)?;
     let roster: Box<dyn Roster> = match selector {
         None => Box::new(FamilyRoster::of(args.pids)),

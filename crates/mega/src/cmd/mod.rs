@@ -1,5 +1,6 @@
 //! The subcommands, one file each.
 
+pub mod advise;
 pub mod compact;
 pub mod config;
 pub mod daemon;

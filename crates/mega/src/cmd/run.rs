@@ -6,23 +6,18 @@ use std::process::{Command, ExitCode};
 
 use anyhow::Result;
 use mega_linux::knobs::STATE_FOLDER;
-use mega_linux::sys::{self, User};
+use mega_linux::sys::{self, ThpDisable, User};
 use mega_range::intent::Intent;
 
 use crate::agent::pages::Pages;
 use crate::agent::start::{self, library_for, Environment};
 use crate::args::{ManageOptions, RunArgs};
 use crate::children::{self, not_started, Circumstances};
-use crate::manage::{prepare, FamilyRoster};
+use crate::manage::{can_keep_faults_small, prepare, set_intent, FamilyRoster, AUTO};
 use crate::output::Output;
 use crate::reserve;
 use mega_cli::exit::{say, tell, Failure};
 use mega_cli::mosaic::target;
-
-/// The policy that counts on an agent.
-const AUTO: &str = "auto";
-/// Its parameter for what matters.
-const FOR: &str = "for";
 
 /// Exits with the command's status, or 125 to 127 when it did not come to that.
 pub fn run(args: RunArgs) -> ExitCode {
@@ -35,7 +30,7 @@ pub fn run(args: RunArgs) -> ExitCode {
         Err(error) => return Failure::status(Err(error), Failure::RUN_FAILED),
     };
     match reserve::threshold(&args.options).and_then(|found| Ok((found, user(args.user.as_deref())?))) {
-        Ok((Some(_), _)) if args.agent.agent || args.agent.intent.is_some() => {
+        Ok((Some(_), _)) if args.agent.agent || args.agent.intent.intent.is_some() => {
             let error =
                 Failure::usage("this policy promotes at page faults, in the kernel: it takes no agent and no --for");
             return Failure::status(Err(error), Failure::RUN_FAILED);
@@ -60,7 +55,14 @@ pub fn run(args: RunArgs) -> ExitCode {
         true => with_agent(&args, user.as_ref(), plan.intent, &mut ready.output),
         false => start::without(),
     };
+    let small_faults = ready.small_faults();
+    if small_faults {
+        ready
+            .output
+            .say("THP is always: the command's faults map base pages except where advised (prctl)");
+    }
     let within = Circumstances {
+        small_faults,
         user,
         open_files: Some(ready.open_files),
         reserve: None,
@@ -109,9 +111,9 @@ impl Plan {
     fn of(args: &RunArgs, options: &mut ManageOptions) -> Result<Self> {
         let is_auto = options.policy == AUTO;
         let agent = args.agent.agent || is_auto && !args.agent.no_agent && !options.dry_run;
-        let mut intent = args.agent.intent;
+        let mut intent = args.agent.intent.intent;
         match intent {
-            Some(intent) if is_auto => options.set.push(format!("{FOR}={}", intent.name())),
+            Some(_) if is_auto => set_intent(options, intent)?,
             Some(_) if !agent => {
                 let text = format!("--for is for policy {AUTO} and for the agent (--agent, --agent-only)");
                 return Err(Failure::usage(text));
@@ -166,9 +168,14 @@ fn agent_only(args: &RunArgs) -> ExitCode {
         }
     }
     let mut command = Command::new(name);
-    command.args(words).envs(start::with(&library, args.agent.intent, None));
+    command
+        .args(words)
+        .envs(start::with(&library, args.agent.intent.intent, None));
     if user.is_some() {
         sys::before_exec(&mut command, user, None);
+    }
+    if args.agent.intent.intent != Some(Intent::Throughput) && can_keep_faults_small() {
+        sys::disable_thp_before_exec(&mut command, ThpDisable::ExceptAdvised);
     }
     let failed = not_started(name, command.exec());
     say(&failed.error);
