@@ -1,23 +1,27 @@
 //! The machine's settings with undo, and whether managing can work here.
 
 use anyhow::{Context, Result};
-use mega_linux::capabilities::Availability;
+use mega_linux::capabilities::{Availability, Finding};
 use mega_linux::knobs::{Knobs, Restored, STATE_FOLDER};
 use mega_linux::proc::ProcRoot;
 
-/// Whether managing can work here at all; one line that says what is missing and what still works.
-pub fn require(dry_run: bool) -> Result<()> {
-    let machine = mega_linux::capabilities::examine(&ProcRoot::default());
+/// What managing needs and does not have here, with what that means; nothing: it can work.
+pub fn missing(findings: &[Finding], dry_run: bool) -> Vec<String> {
     let mut needed = vec!["page-sizes", "thp", "cap-sys-ptrace"];
     if !dry_run {
         needed.extend(["cap-sys-nice", "collapse"]);
     }
-    let missing: Vec<String> = machine
-        .findings
+    findings
         .iter()
         .filter(|finding| finding.status == Availability::Missing && needed.contains(&finding.name))
         .map(|finding| format!("{} ({}: {})", finding.name, finding.detail, finding.consequence))
-        .collect();
+        .collect()
+}
+
+/// Whether managing can work here at all; one line that says what is missing and what still works.
+pub fn require(dry_run: bool) -> Result<()> {
+    let machine = mega_linux::capabilities::examine(&ProcRoot::default());
+    let missing = missing(&machine.findings, dry_run);
     if missing.is_empty() {
         return Ok(());
     }

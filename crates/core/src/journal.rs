@@ -5,9 +5,11 @@
 //! cannot diverge.
 
 mod line;
+mod repeats;
 mod seen;
 
 pub use line::text_of;
+pub use repeats::Repeats;
 pub(crate) use seen::SEEN_MAX;
 pub use seen::{see, seen};
 use serde::{Deserialize, Serialize};

@@ -103,7 +103,7 @@ pub fn prepare(options: ManageOptions) -> Result<Ready> {
         )),
     };
     require(options.dry_run)?;
-    let mut output = Output::open(options.journal.as_deref(), options.json, options.verbose, options.quiet)?;
+    let mut output = Output::open(&options)?;
     // What a manager that was killed left behind is put back first.
     let mut knobs = open_knobs()?;
     for text in describe_restored(

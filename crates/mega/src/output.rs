@@ -1,16 +1,16 @@
 //! What `run` and `manage` write: the journal, the status line, the summary.
 
 use std::io::{self, IsTerminal, Write};
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
 use mega_core::control::{Observer, Status};
-use mega_core::journal::{Event, Line};
+use mega_core::journal::{Event, Line, Repeats};
 use mega_core::units::{show_duration, Time};
 use serde_json::{json, Value};
 
 use crate::agent::pages::Pages;
+use crate::args::ManageOptions;
 use crate::status::StatusLine;
 use mega_cli::exit::{tell, Failure};
 use mega_cli::journal::JournalFile;
@@ -27,11 +27,15 @@ pub struct Output {
     /// Why the last one was refused.
     refused: Option<String>,
     agents: Option<Pages>,
+    /// Of deferrals, which a full journal and a dry run have at each scan.
+    repeats: Option<Repeats>,
 }
 
 impl Output {
     /// Opens the journal; fails before anything is managed if that cannot be.
-    pub fn open(journal: Option<&Path>, json: bool, verbose: bool, quiet: bool) -> Result<Self> {
+    pub fn open(options: &ManageOptions) -> Result<Self> {
+        let (json, verbose, quiet) = (options.json, options.verbose, options.quiet);
+        let journal = options.journal.as_deref();
         let journal = journal.map(|path| JournalFile::create_live(path, json)).transpose()?;
         let status = (!quiet && !verbose && io::stderr().is_terminal()).then(StatusLine::default);
         Ok(Self {
@@ -44,6 +48,7 @@ impl Output {
             also: None,
             refused: None,
             agents: None,
+            repeats: (!options.journal_full && !options.dry_run).then(Repeats::default),
         })
     }
 
@@ -133,6 +138,9 @@ impl Observer for Output {
         }
         if let Some(also) = &mut self.also {
             also.event(line);
+        }
+        if !self.repeats.as_mut().is_none_or(|repeats| repeats.is_news(&line.event)) {
+            return;
         }
         if let Some(Err(error)) = self.journal.as_mut().map(|journal| journal.write(line)) {
             // Managing goes on: a full disk is no reason to leave a program half managed.

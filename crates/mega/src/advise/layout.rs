@@ -79,9 +79,9 @@ impl Layout {
                 *layout.refused_bytes.entry(why).or_default() += resident;
                 continue;
             }
-            if !ranges
+            if ranges
                 .last()
-                .is_some_and(|range| range.start + range.regions * HUGE_PAGE_BYTES == region.address)
+                .is_none_or(|range| range.start + range.regions * HUGE_PAGE_BYTES != region.address)
             {
                 ranges.push(Range {
                     start: region.address,

@@ -9,7 +9,7 @@ use serde_json::{json, Value};
 
 use super::compare::{Compared, Run};
 use super::settings::Setting;
-use super::verdict::{Answer, Evidence, Sure, Verdict};
+use super::verdict::{Answer, Confidence, Evidence, Verdict};
 use super::watch::Seen;
 
 /// Ranges that are listed.
@@ -101,9 +101,9 @@ fn sentence(answer: &Answer) -> String {
 /// How sure, and by what.
 fn sureness(answer: &Answer) -> String {
     let how = match answer.sure {
-        Sure::Sure => "sure",
-        Sure::Likely => "likely",
-        Sure::Unsure => "unsure",
+        Confidence::Sure => "sure",
+        Confidence::Likely => "likely",
+        Confidence::Unsure => "unsure",
     };
     let by = match answer.measured {
         Some((_, spread)) => format!("by whole runs (those of one kind differ by {})", percent(spread)),

@@ -46,7 +46,7 @@ pub enum Verdict {
 /// How sure it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Sure {
+pub enum Confidence {
     /// It could not be otherwise, or whole runs agree.
     Sure,
     /// One run of each kind, or an estimate of which least and most say the same.
@@ -90,7 +90,7 @@ pub struct Answer {
     /// What to do.
     pub verdict: Verdict,
     /// How sure that is.
-    pub sure: Sure,
+    pub sure: Confidence,
     /// Share of the processor time that huge pages save.
     pub saved: f64,
     /// At least and at most.
@@ -157,7 +157,7 @@ pub fn answer(evidence: &Evidence) -> Answer {
     }
     let mut answer = Answer {
         verdict: Verdict::Unknown,
-        sure: Sure::Unsure,
+        sure: Confidence::Unsure,
         saved: estimate.saved(),
         saved_range: (least.min(MOST), most.min(MOST)),
         estimate,
@@ -177,7 +177,7 @@ pub fn answer(evidence: &Evidence) -> Answer {
     let has_bloat = answer.bloat_bytes >= BLOAT.1 && answer.bloat_bytes as f64 >= BLOAT.0 * resident as f64;
     if answer.huge_bytes > answer.possible_bytes {
         answer.verdict = Verdict::HasThem;
-        answer.sure = Sure::Sure;
+        answer.sure = Confidence::Sure;
         return answer;
     }
     let sees_heat = all().any(|seen| seen.windows > 1) && evidence.costs.is_some();
@@ -190,24 +190,24 @@ pub fn answer(evidence: &Evidence) -> Answer {
             let rounds = evidence.compared.as_ref().map_or(0, |c| c.base.len().min(c.huge.len()));
             let is_clear = (saved - WORTH).abs() > spread;
             answer.sure = match (rounds, is_clear) {
-                (0 | 1, true) => Sure::Likely,
-                (_, true) => Sure::Sure,
-                (_, false) => Sure::Unsure,
+                (0 | 1, true) => Confidence::Likely,
+                (_, true) => Confidence::Sure,
+                (_, false) => Confidence::Unsure,
             };
         }
         _ if largest < LEAST_BYTES => {
             (answer.saved, answer.saved_range) = (0.0, (0.0, 0.0));
             answer.sure = if resident > 0 || !is_short {
-                Sure::Sure
+                Confidence::Sure
             } else {
-                Sure::Unsure
+                Confidence::Unsure
             };
         }
-        _ if answer.dense_bytes == 0 => answer.sure = Sure::Likely,
+        _ if answer.dense_bytes == 0 => answer.sure = Confidence::Likely,
         _ if !sees_heat || is_short => {}
         _ => {
             let is_far = answer.saved_range.0 >= WORTH || answer.saved_range.1 < WORTH;
-            answer.sure = if is_far { Sure::Likely } else { Sure::Unsure };
+            answer.sure = if is_far { Confidence::Likely } else { Confidence::Unsure };
         }
     }
     answer.verdict = match (answer.saved >= WORTH, has_bloat) {
@@ -285,7 +285,7 @@ mod tests {
             in_use: 500_000,
             ..dense(2)
         });
-        assert_eq!((found.verdict, found.sure), (Verdict::WorthIt, Sure::Likely));
+        assert_eq!((found.verdict, found.sure), (Verdict::WorthIt, Confidence::Likely));
         assert!((found.saved - 0.3).abs() < 0.01, "{found:?}");
     }
 
@@ -296,7 +296,7 @@ mod tests {
             in_use: 1500,
             ..dense(2)
         });
-        assert_eq!((found.verdict, found.sure), (Verdict::DoNotBother, Sure::Likely));
+        assert_eq!((found.verdict, found.sure), (Verdict::DoNotBother, Confidence::Likely));
         assert_eq!(found.saved, 0.0);
     }
 
@@ -336,7 +336,7 @@ mod tests {
         };
         assert_eq!(
             (of(small.clone()).verdict, of(small).sure),
-            (Verdict::DoNotBother, Sure::Sure)
+            (Verdict::DoNotBother, Confidence::Sure)
         );
         let mut huge = dense(1);
         huge.layout.huge_bytes = 3 * GB;
@@ -358,12 +358,12 @@ mod tests {
             })
         };
         let found = with(&[10.0, 10.1], &[8.0, 8.1], dense(2));
-        assert_eq!((found.verdict, found.sure), (Verdict::WorthIt, Sure::Sure));
+        assert_eq!((found.verdict, found.sure), (Verdict::WorthIt, Confidence::Sure));
         assert!((found.saved - 0.2).abs() < 1e-9);
         let found = with(&[10.0], &[8.0], dense(2));
-        assert_eq!(found.sure, Sure::Likely);
+        assert_eq!(found.sure, Confidence::Likely);
         let found = with(&[10.0, 12.0], &[9.5, 11.9], dense(2));
-        assert_eq!(found.sure, Sure::Unsure, "runs of one kind are as far apart");
+        assert_eq!(found.sure, Confidence::Unsure, "runs of one kind are as far apart");
         // Ten seconds in any case.
         let hot = Seen {
             touches: 3e8,
@@ -381,6 +381,6 @@ mod tests {
         let mut unseen = dense(2);
         unseen.windows = 0;
         let found = of(unseen);
-        assert_eq!((found.verdict, found.sure), (Verdict::Unknown, Sure::Unsure));
+        assert_eq!((found.verdict, found.sure), (Verdict::Unknown, Confidence::Unsure));
     }
 }

@@ -11,6 +11,7 @@ use serde_json::json;
 
 use crate::args::{DoctorArgs, ScannerChoice};
 use crate::manage::scanner_for;
+use mega_cli::settings::missing;
 use mega_cli::text::wrapped;
 
 /// One capability of DESIGN's table, here.
@@ -95,6 +96,9 @@ fn capabilities(findings: &[Finding]) -> Vec<Capability> {
             .map_or("", |f| f.detail.as_str())
             .to_string()
     };
+    // In other processes: an agent does so in its own, without any privilege.
+    let cannot = Some(missing(findings, false).join("; ")).filter(|missing| !missing.is_empty());
+    let cannot = cannot.map(|missing| format!("{missing}; `mega run --agent-only` needs no privilege"));
     let (ways, none) = ways();
     let module = Module::open();
     let by_module = |how: &str| match &module {
@@ -120,13 +124,13 @@ fn capabilities(findings: &[Finding]) -> Vec<Capability> {
         },
         Capability {
             what: "promote",
-            works: works("collapse"),
-            why: detail("collapse"),
+            works: cannot.is_none() && works("collapse"),
+            why: cannot.clone().unwrap_or_else(|| detail("collapse")),
         },
         Capability {
             what: "demote, give zero pages back",
-            works: works("cold"),
-            why: detail("cold"),
+            works: cannot.is_none() && works("cold"),
+            why: cannot.unwrap_or_else(|| detail("cold")),
         },
         Capability {
             what: "make free blocks, bounded",

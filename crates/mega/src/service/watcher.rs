@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use mega_core::control::Observer;
-use mega_core::journal::{Event, Line};
+use mega_core::journal::{Event, Line, Repeats};
 use serde_json::json;
 
 use super::config::Loop;
@@ -28,6 +28,7 @@ pub struct Watcher {
     book: Book,
     tell: Tell,
     guarantees: Option<Guarantees>,
+    repeats: Repeats,
 }
 
 impl Watcher {
@@ -39,6 +40,7 @@ impl Watcher {
             book: book.clone(),
             tell: tell.clone(),
             guarantees: needs.guarantee().map(Guarantees::new),
+            repeats: Repeats::default(),
         }
     }
 
@@ -67,7 +69,8 @@ impl Watcher {
 impl Observer for Watcher {
     fn event(&mut self, line: &Line) {
         let place = line.event.pid().and_then(|pid| self.book.place_of(pid));
-        if let Some(journal) = &self.tell.journal {
+        let is_news = self.repeats.is_news(&line.event);
+        if let Some(journal) = self.tell.journal.as_ref().filter(|_| is_news) {
             journal.event(&self.policy, place.as_deref(), line);
         }
         // Before the book forgets what was refused.
