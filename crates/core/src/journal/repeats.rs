@@ -85,7 +85,9 @@ mod tests {
     fn one_that_ceased_is_said_again_and_one_that_only_paused_is_not() {
         let mut repeats = Repeats::default();
         let mut said = |pause: u64| {
-            (0..pause).for_each(|_| drop(repeats.is_news(&scanned())));
+            (0..pause).for_each(|_| {
+                repeats.is_news(&scanned());
+            });
             repeats.is_news(&defer(1, Deferred::FreeBlocks, 1))
         };
         assert!(said(1));

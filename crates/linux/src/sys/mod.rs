@@ -3,10 +3,12 @@
 //! Calls that rustix has are taken from there; the rest goes through libc.
 
 mod inherited;
+mod peer;
 mod thp;
 mod usage;
 
 pub use inherited::{inherited_listeners, Listener};
+pub use peer::{group, peer, Peer};
 pub use thp::{can_except_advised, disable_thp_before_exec, own_thp_disable, ThpDisable};
 pub use usage::{ended_children, EndedChildren};
 

@@ -27,7 +27,11 @@ const GROUPS: usize = 65536;
 /// # Errors
 /// It is no Unix socket that is connected.
 pub fn peer(stream: &UnixStream) -> Result<Peer, Errno> {
-    let mut of = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+    let mut of = libc::ucred {
+        pid: 0,
+        uid: u32::MAX,
+        gid: u32::MAX,
+    };
     option(stream, libc::SO_PEERCRED, std::slice::from_mut(&mut of))?;
     let mut groups = vec![0u32; 64];
     let count = match option(stream, libc::SO_PEERGROUPS, &mut groups) {
@@ -38,7 +42,12 @@ pub fn peer(stream: &UnixStream) -> Result<Peer, Errno> {
         other => other?,
     };
     groups.truncate(count);
-    Ok(Peer { pid: u32::try_from(of.pid).unwrap_or(0), uid: of.uid, gid: of.gid, groups })
+    Ok(Peer {
+        pid: u32::try_from(of.pid).unwrap_or(0),
+        uid: of.uid,
+        gid: of.gid,
+        groups,
+    })
 }
 
 /// Reads a list; answers how many it got.
@@ -79,7 +88,11 @@ mod tests {
         assert_eq!(found.pid, std::process::id());
         assert_eq!(found.uid, rustix::process::geteuid().as_raw());
         assert_eq!(found.gid, rustix::process::getegid().as_raw());
-        let mut ours: Vec<u32> = rustix::process::getgroups().unwrap().into_iter().map(|gid| gid.as_raw()).collect();
+        let mut ours: Vec<u32> = rustix::process::getgroups()
+            .unwrap()
+            .into_iter()
+            .map(|gid| gid.as_raw())
+            .collect();
         let mut groups = found.groups;
         (ours.sort_unstable(), groups.sort_unstable());
         assert_eq!(groups, ours);

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use mega_cli::text::printable;
 use mega_core::units::Bytes;
 use serde_json::Value as Json;
@@ -12,8 +12,7 @@ use crate::service::daemon;
 
 /// Asks it.
 pub fn run(args: &StatusArgs) -> Result<()> {
-    let text = daemon::ask()?;
-    let status: Json = serde_json::from_str(&text).context("the daemon's answer cannot be read")?;
+    let status = daemon::ask()?;
     let mut out = std::io::stdout().lock();
     if args.json {
         writeln!(out, "{status}")?;

@@ -175,6 +175,11 @@ impl Config {
         }
     }
 
+    /// `group`
+    pub fn group(&self) -> String {
+        self.text("group").unwrap_or_default()
+    }
+
     /// `metrics-listen` and `metrics-file`
     pub fn metrics(&self) -> Where {
         Where {

@@ -1,15 +1,14 @@
 //! The daemon: keeps the loops of the configuration in force, reads it again when asked, answers `mega status`, puts everything back.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
-use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use anyhow::{anyhow, bail, Context, Result};
+use anyhow::{bail, Context, Result};
 use mega_cli::exit::tell;
 use mega_cli::signals::{off_signal, stop_on, stopped};
 use mega_linux::knobs::{Claims, STATE_FOLDER};
@@ -21,13 +20,13 @@ use serde_json::{json, Value as Json};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::config::Config;
+use super::control::{self, Control, Order};
 use super::journal::Journal;
 use super::loops::Loops;
 use super::metrics::totals::Totals;
 use super::metrics::{InForce, Metrics};
 use super::notify::Notify;
 use super::read::Rule;
-use super::socket::listen;
 use super::watcher::Tell;
 use super::Source;
 
@@ -36,10 +35,6 @@ const LOCK: &str = "daemon.lock";
 const SOCKET: &str = "daemon.sock";
 /// The longest time until the end of a loop is noticed.
 const TICK: Duration = Duration::from_secs(1);
-/// The longest time that somebody who asks may hold us up.
-const ANSWER_WITHIN: Duration = Duration::from_secs(1);
-/// The longest answer that is read.
-const ANSWER_BYTES: u64 = 64 << 20;
 
 /// Runs until a signal ends it.
 ///
@@ -53,7 +48,7 @@ pub fn run(source: &Source) -> Result<()> {
     // Makes the folder, with its rights.
     let claims = Claims::open(folder).context("cannot open the list of managed processes")?;
     let lock = lock(folder)?;
-    let socket = listen(&folder.join(SOCKET)).context("cannot listen for `mega status`")?;
+    let control = Control::open(&folder.join(SOCKET), &config.group()).context("cannot listen for `mega status`")?;
     let notify = Arc::new(Notify::from_environment());
     let tell = Tell {
         totals: Totals::default(),
@@ -88,9 +83,8 @@ pub fn run(source: &Source) -> Result<()> {
     let version = env!("CARGO_PKG_VERSION");
     daemon.record("daemon-start", &json!({"pid": std::process::id(), "version": version}));
     daemon.say_ready();
-    let ended = daemon.serve(source, &signals, &socket);
+    let ended = daemon.serve(source, &signals, control);
     daemon.notify.tell("STOPPING=1");
-    let _ = fs::remove_file(folder.join(SOCKET));
     drop(daemon.metrics);
     let stopped = daemon.loops.stop();
     if let Some(journal) = &daemon.tell.journal {
@@ -122,26 +116,12 @@ pub fn running() -> Result<Option<u32>> {
     }
 }
 
-/// What the running daemon says; the text of its answer.
+/// What the running daemon says of itself.
 ///
 /// # Errors
 /// None runs, or it is not ours to ask.
-pub fn ask() -> Result<String> {
-    let path = Path::new(STATE_FOLDER).join(SOCKET);
-    let stream = UnixStream::connect(&path).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-            anyhow!("no daemon runs (nobody listens on {})", path.display())
-        }
-        io::ErrorKind::PermissionDenied => anyhow!("only root may ask the daemon ({})", path.display()),
-        _ => anyhow!("cannot ask the daemon on {}: {error}", path.display()),
-    })?;
-    stream.set_read_timeout(Some(Duration::from_secs(30)))?;
-    let mut text = String::new();
-    stream
-        .take(ANSWER_BYTES)
-        .read_to_string(&mut text)
-        .context("cannot read the daemon's answer")?;
-    Ok(text)
+pub fn ask() -> Result<Json> {
+    control::ask_status(&Path::new(STATE_FOLDER).join(SOCKET))
 }
 
 struct Signals {
@@ -235,18 +215,18 @@ impl Daemon {
         self.notify.tell(&format!("READY=1\nSTATUS={text}"));
     }
 
-    fn serve(&mut self, source: &Source, signals: &Signals, socket: &UnixListener) -> Result<()> {
+    fn serve(&mut self, source: &Source, signals: &Signals, mut control: Control) -> Result<()> {
         loop {
-            let mut fds = [
+            let mut fds = vec![
                 PollFd::from_borrowed_fd(signals.stop.as_fd(), PollFlags::IN),
                 PollFd::from_borrowed_fd(signals.reload.as_fd(), PollFlags::IN),
-                PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN),
             ];
+            fds.extend(control.waits_for());
             match poll(&mut fds, Some(&Timespec::try_from(TICK).unwrap_or_default())) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => return Err(error).context("cannot wait"),
             }
-            let [_, reload, asked] = fds.map(|fd| !fd.revents().is_empty());
+            let reload = !fds[1].revents().is_empty();
             if stopped(&signals.stop, Duration::ZERO) {
                 return Ok(());
             }
@@ -254,11 +234,21 @@ impl Daemon {
                 // Several requests at once are one.
                 while rustix::io::read(&signals.reload, &mut [0u8; 64][..]).is_ok_and(|read| read > 0) {}
                 self.reload(source)?;
+                control.admit(&self.config.group());
             }
-            if asked {
-                if let Ok((stream, _)) = socket.accept() {
-                    self.answer(stream);
+            let mut failed = Ok(());
+            let mut has_reloaded = false;
+            control.turn(&mut |order| match order {
+                Order::Status => self.status(),
+                Order::Reload => {
+                    failed = self.reload(source);
+                    has_reloaded = true;
+                    json!({"accepted": self.refused.is_empty(), "mistakes": self.refused})
                 }
+            });
+            failed?;
+            if has_reloaded {
+                control.admit(&self.config.group());
             }
             if self.loops.any_ended() {
                 bail!("a loop has ended by itself");
@@ -341,13 +331,6 @@ impl Daemon {
         let line = format!("{error:#}");
         tell(&format!("mega: {line}; the old configuration stays in force"));
         self.refused = vec![line];
-    }
-
-    fn answer(&self, mut stream: UnixStream) {
-        // Who does not read gets nothing.
-        let _ = stream.set_nonblocking(false);
-        let _ = stream.set_write_timeout(Some(ANSWER_WITHIN));
-        let _ = writeln!(stream, "{}", self.status());
     }
 
     fn status(&self) -> Json {

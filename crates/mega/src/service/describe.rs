@@ -277,6 +277,7 @@ pub const KEYS: &[Key] = keys! {
     Daemon "free-blocks" Count "32" "from 0" "No promotion while fewer 2 MB blocks than this are free."
     Daemon "pressure" Share "10%" "0% to 100%" "Neither promotion nor clearing of accessed bits while memory pressure (PSI some, last 10 s) exceeds this."
     Daemon "dry-run" Bool "false" "true, false" "Decide only: no action, no setting changed."
+    Daemon "group" Text "mega" "1 to 64 bytes" "The group whose members may read the status, where there is such a group; root always may, and nobody else may change anything."
     Daemon "metrics-listen" Address "" "an address of loopback" "Also serve the metrics there, for Prometheus; they are always served on /run/mega/metrics.sock."
     Daemon "metrics-file" Textfile "" "absolute, ends in .prom" "Also write the metrics to this file every 15 s, for node_exporter's textfile collector."
     Daemon "journal" FileOrOff "/var/log/mega/journal" "absolute, or off" "Where every decision and outcome is written, for `mega journal`. Older parts are beside it, with .1, .2 and .3 added."

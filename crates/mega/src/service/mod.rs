@@ -1,6 +1,7 @@
 //! MEGA as a service: its configuration, its rules, and the daemon that carries them out.
 
 pub mod config;
+mod control;
 pub mod daemon;
 pub mod describe;
 mod figures;

@@ -14,15 +14,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, bail, Context, Result};
-use mega_cli::exit::tell;
 use mega_linux::sys::{group, peer, Peer};
 use rustix::event::{PollFd, PollFlags};
-use rustix::fs::Gid;
 use serde_json::{json, Value as Json};
 
 use super::socket::listen;
-use varlink::{answer, May, END};
 pub use varlink::Order;
+use varlink::{answer, refusal, May, END};
 
 /// So many may be connected; one more takes the place of who was silent for longest.
 const MOST: usize = 32;
@@ -32,6 +30,9 @@ const CALL_BYTES: usize = 64 << 10;
 const ANSWER_BYTES: u64 = 64 << 20;
 /// Who neither asks nor reads for so long is dropped.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Who is refused.
+const ONLY: &str = "only root, and the group that [daemon] names, may ask the daemon";
 
 /// The socket and who is connected.
 pub struct Control {
@@ -65,21 +66,16 @@ impl Control {
         Ok(control)
     }
 
-    /// Lets this group in, and no other. Where it is not there, or is not ours to give, root alone.
+    /// Lets this group in, and no other. Where it is not there, root alone.
     pub fn admit(&mut self, readers: &str) {
-        self.readers = group(readers);
-        let given = match self.readers {
-            Some(gid) => rustix::fs::chown(&self.path, None, Some(Gid::from_raw(gid))).map(|()| 0o660),
-            None => Ok(0o600),
-        };
-        let mode = given.unwrap_or_else(|error| {
-            tell(&format!("mega: only root may ask for the status: group {readers}: {error}"));
-            self.readers = None;
-            0o600
-        });
+        let readers = group(readers);
+        if std::mem::replace(&mut self.readers, readers) != readers {
+            // Whoever was let in by the old group connects again.
+            self.connections.retain(|connection| connection.may == May::Change);
+        }
+        // Anybody may knock: giving the socket to the group would need CAP_CHOWN. Who may come in is said by the kernel, not by the mode.
+        let mode = if readers.is_some() { 0o666 } else { 0o600 };
         let _ = fs::set_permissions(&self.path, fs::Permissions::from_mode(mode));
-        // Whoever was let in by the old group connects again.
-        self.connections.retain(|connection| connection.may == May::Change);
     }
 
     /// What to wait for.
@@ -88,7 +84,9 @@ impl Control {
             true => PollFd::from_borrowed_fd(of.stream.as_fd(), PollFlags::IN),
             false => PollFd::from_borrowed_fd(of.stream.as_fd(), PollFlags::OUT),
         });
-        [PollFd::from_borrowed_fd(self.listener.as_fd(), PollFlags::IN)].into_iter().chain(connections)
+        [PollFd::from_borrowed_fd(self.listener.as_fd(), PollFlags::IN)]
+            .into_iter()
+            .chain(connections)
     }
 
     /// Lets in who waits, answers who asks, drops who is gone. Never waits itself.
@@ -98,19 +96,26 @@ impl Control {
             if stream.set_nonblocking(true).is_err() {
                 continue;
             }
+            let may = rights(&who, self.readers);
+            if may == May::Nothing {
+                // Without a place, which they might take from others.
+                let _ = (&stream).write(&refusal());
+                continue;
+            }
             if self.connections.len() >= MOST {
                 let oldest = (0..self.connections.len()).min_by_key(|at| self.connections[*at].last);
                 oldest.map(|at| self.connections.swap_remove(at));
             }
             self.connections.push(Connection {
                 stream,
-                may: rights(&who, self.readers),
+                may,
                 heard: Vec::new(),
                 unsent: Vec::new(),
                 last: Instant::now(),
             });
         }
-        self.connections.retain_mut(|of| of.turn(carry_out).is_ok() && of.last.elapsed() < PATIENCE);
+        self.connections
+            .retain_mut(|of| of.turn(carry_out).is_ok() && of.last.elapsed() < PATIENCE);
     }
 }
 
@@ -191,7 +196,7 @@ pub fn ask_status(path: &Path) -> Result<Json> {
             anyhow!("no daemon runs (nobody listens on {shown})")
         }
         io::ErrorKind::PermissionDenied => {
-            anyhow!("only root and the group that the daemon's configuration names may ask the daemon ({shown})")
+            anyhow!("{ONLY} ({shown})")
         }
         _ => anyhow!("cannot ask the daemon on {shown}: {error}"),
     })?;
@@ -199,22 +204,28 @@ pub fn ask_status(path: &Path) -> Result<Json> {
     let mut call = json!({"method": "mega.Daemon.Status"}).to_string().into_bytes();
     call.push(END);
     let mut text = Vec::new();
-    let asked = stream.write_all(&call).and_then(|()| {
-        let mut part = [0; 1 << 16];
-        while text.last() != Some(&END) {
-            match stream.read(&mut part)? {
-                0 => break,
-                read if (text.len() + read) as u64 <= ANSWER_BYTES => text.extend_from_slice(&part[..read]),
-                _ => return Err(io::ErrorKind::InvalidData.into()),
-            }
+    // Who is refused is told so before they have asked.
+    let _ = stream.write_all(&call);
+    let mut part = [0; 1 << 16];
+    let asked = loop {
+        match stream.read(&mut part) {
+            Ok(0) => break Ok(()),
+            Ok(read) if (text.len() + read) as u64 <= ANSWER_BYTES => text.extend_from_slice(&part[..read]),
+            Ok(_) => break Err(io::Error::from(io::ErrorKind::InvalidData)),
+            Err(error) => break Err(error),
         }
-        Ok(())
-    });
+        if text.last() == Some(&END) {
+            break Ok(());
+        }
+    };
     asked.context("cannot read the daemon's answer")?;
     if text.pop() != Some(END) {
         bail!("the daemon's answer has no end");
     }
     let mut answer: Json = serde_json::from_slice(&text).context("the daemon's answer cannot be read")?;
+    if answer["error"] == "org.varlink.service.PermissionDenied" {
+        bail!("{ONLY} ({shown})");
+    }
     if let Some(error) = answer["error"].as_str() {
         bail!("the daemon answers {}", mega_cli::text::printable(error));
     }
@@ -226,7 +237,12 @@ mod tests {
     use super::*;
 
     fn who(uid: u32, gid: u32, groups: &[u32]) -> Peer {
-        Peer { pid: 1, uid, gid, groups: groups.to_vec() }
+        Peer {
+            pid: 1,
+            uid,
+            gid,
+            groups: groups.to_vec(),
+        }
     }
 
     #[test]

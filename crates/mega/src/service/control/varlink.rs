@@ -94,6 +94,13 @@ fn reply(method: &str, parameters: &Json, may: May, carry_out: &mut dyn FnMut(Or
     }
 }
 
+/// What is answered to who may do nothing, unasked.
+pub fn refusal() -> Vec<u8> {
+    let mut text = error("PermissionDenied", json!({})).to_string().into_bytes();
+    text.push(END);
+    text
+}
+
 fn error(name: &str, parameters: Json) -> Json {
     json!({"error": format!("{SERVICE}.{name}"), "parameters": parameters})
 }
@@ -119,14 +126,20 @@ mod tests {
 
     #[test]
     fn readers_get_the_status_and_only_who_may_change_reloads() {
-        let (status, reload) = (r#"{"method":"mega.Daemon.Status"}"#, r#"{"method":"mega.Daemon.Reload","parameters":{}}"#);
+        let (status, reload) = (
+            r#"{"method":"mega.Daemon.Status"}"#,
+            r#"{"method":"mega.Daemon.Reload","parameters":{}}"#,
+        );
         for may in [May::Read, May::Change] {
             let (answer, orders) = ask(status, may);
             assert_eq!(answer, Ok(Some(json!({"parameters": {"status": {"done": true}}}))));
             assert_eq!(orders, [Order::Status]);
         }
         let (answer, orders) = ask(reload, May::Change);
-        assert_eq!((answer, orders), (Ok(Some(json!({"parameters": {"done": true}}))), vec![Order::Reload]));
+        assert_eq!(
+            (answer, orders),
+            (Ok(Some(json!({"parameters": {"done": true}}))), vec![Order::Reload])
+        );
         assert_eq!(error_of(reload, May::Read), "org.varlink.service.PermissionDenied");
         for text in [status, reload, r#"{"method":"org.varlink.service.GetInfo"}"#] {
             assert_eq!(error_of(text, May::Nothing), "org.varlink.service.PermissionDenied");
@@ -136,18 +149,33 @@ mod tests {
     #[test]
     fn it_describes_itself_and_each_method_that_it_describes_is_answered() {
         let (info, _) = ask(r#"{"method":"org.varlink.service.GetInfo"}"#, May::Read);
-        assert_eq!(info.unwrap().unwrap()["parameters"]["interfaces"], json!([SERVICE, INTERFACE]));
+        assert_eq!(
+            info.unwrap().unwrap()["parameters"]["interfaces"],
+            json!([SERVICE, INTERFACE])
+        );
         for interface in [SERVICE, INTERFACE] {
             let call = json!({"method": "org.varlink.service.GetInterfaceDescription", "parameters": {"interface": interface}});
             let (answer, _) = ask(&call.to_string(), May::Read);
-            let text = answer.unwrap().unwrap()["parameters"]["description"].as_str().unwrap().to_owned();
-            let methods: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("method ")?.split('(').next()).collect();
-            assert!(text.contains(&format!("\ninterface {interface}\n")) && !methods.is_empty(), "{text}");
+            let text = answer.unwrap().unwrap()["parameters"]["description"]
+                .as_str()
+                .unwrap()
+                .to_owned();
+            let methods: Vec<&str> = text
+                .lines()
+                .filter_map(|line| line.strip_prefix("method ")?.split('(').next())
+                .collect();
+            assert!(
+                text.contains(&format!("\ninterface {interface}\n")) && !methods.is_empty(),
+                "{text}"
+            );
             for method in methods {
                 let call = json!({"method": format!("{interface}.{method}")}).to_string();
                 let (answer, _) = ask(&call, May::Change);
                 let error = answer.unwrap().unwrap()["error"].clone();
-                assert!(error.is_null() || error == "org.varlink.service.InvalidParameter", "{method}: {error}");
+                assert!(
+                    error.is_null() || error == "org.varlink.service.InvalidParameter",
+                    "{method}: {error}"
+                );
             }
         }
     }
@@ -158,16 +186,35 @@ mod tests {
             (r#"{"method":"mega.Daemon.Frobnicate"}"#, "MethodNotFound"),
             (r#"{"method":"org.example.Ping"}"#, "InterfaceNotFound"),
             (r#"{"method":"Status"}"#, "InvalidParameter"),
-            (r#"{"method":"mega.Daemon.Status","parameters":{"x":1}}"#, "InvalidParameter"),
-            (r#"{"method":"org.varlink.service.GetInterfaceDescription"}"#, "InvalidParameter"),
+            (
+                r#"{"method":"mega.Daemon.Status","parameters":{"x":1}}"#,
+                "InvalidParameter",
+            ),
+            (
+                r#"{"method":"org.varlink.service.GetInterfaceDescription"}"#,
+                "InvalidParameter",
+            ),
         ] {
-            assert_eq!(error_of(text, May::Change), format!("org.varlink.service.{name}"), "{text}");
+            assert_eq!(
+                error_of(text, May::Change),
+                format!("org.varlink.service.{name}"),
+                "{text}"
+            );
         }
     }
 
     #[test]
     fn what_is_no_call_is_refused_and_who_wants_no_answer_gets_none() {
-        for bad in ["", "{", "[]", "1", "null", "{}", r#"{"method":1}"#, r#"{"method":"a.b","parameters":3}"#] {
+        for bad in [
+            "",
+            "{",
+            "[]",
+            "1",
+            "null",
+            "{}",
+            r#"{"method":1}"#,
+            r#"{"method":"a.b","parameters":3}"#,
+        ] {
             assert_eq!(ask(bad, May::Change), (Err(()), vec![]), "{bad}");
         }
         let (answer, orders) = ask(r#"{"method":"mega.Daemon.Reload","oneway":true}"#, May::Change);
