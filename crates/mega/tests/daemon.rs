@@ -293,7 +293,8 @@ fn who_may_ask(folder: &Path) {
         .unwrap()
         .success());
     let open = |path: &Path| fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
-    (open(folder), open(&copy));
+    open(folder);
+    open(&copy);
     let ask = |group: &str| {
         let mut command = Command::new("setpriv");
         command
