@@ -94,7 +94,8 @@ mod tests {
             .map(|gid| gid.as_raw())
             .collect();
         let mut groups = found.groups;
-        (ours.sort_unstable(), groups.sort_unstable());
+        ours.sort_unstable();
+        groups.sort_unstable();
         assert_eq!(groups, ours);
     }
 
