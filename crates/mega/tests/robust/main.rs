@@ -3,6 +3,7 @@
 //! All but the last need root: they manage.
 
 mod names;
+mod privileges;
 mod signals;
 mod started;
 
