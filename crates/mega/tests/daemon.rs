@@ -251,7 +251,6 @@ match = { comm = "megatest-*" }
 policy = "leave-alone"
 "#;
 
-/// One after the other: a machine has one daemon.
 /// The answer to a varlink call.
 fn varlink(call: &str) -> Json {
     let mut stream = UnixStream::connect("/run/mega/daemon.sock").unwrap();
@@ -313,6 +312,7 @@ fn who_may_ask(folder: &Path) {
     );
 }
 
+/// One after the other: a machine has one daemon.
 #[test]
 fn the_daemon_does_what_its_rules_say_until_it_is_stopped_or_killed() {
     if !rustix::process::geteuid().is_root() {

@@ -222,7 +222,8 @@ impl Daemon {
                 PollFd::from_borrowed_fd(signals.reload.as_fd(), PollFlags::IN),
             ];
             fds.extend(control.waits_for());
-            match poll(&mut fds, Some(&Timespec::try_from(TICK).unwrap_or_default())) {
+            let wait = if control.has_more() { Duration::ZERO } else { TICK };
+            match poll(&mut fds, Some(&Timespec::try_from(wait).unwrap_or_default())) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => return Err(error).context("cannot wait"),
             }

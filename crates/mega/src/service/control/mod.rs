@@ -28,6 +28,10 @@ const MOST: usize = 32;
 const CALL_BYTES: usize = 64 << 10;
 /// The longest answer that is read.
 const ANSWER_BYTES: u64 = 64 << 20;
+/// What one turn does at most: so many let in, so many reads and calls of one connection, and none begun after so long. Signals wait meanwhile.
+const ADMITTED: usize = 64;
+const STEPS: usize = 8;
+const TURN: Duration = Duration::from_millis(200);
 /// Who neither asks nor reads for so long is dropped.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -91,7 +95,8 @@ impl Control {
 
     /// Lets in who waits, answers who asks, drops who is gone. Never waits itself.
     pub fn turn(&mut self, carry_out: &mut dyn FnMut(Order) -> Json) {
-        while let Ok((stream, _)) = self.listener.accept() {
+        for _ in 0..ADMITTED {
+            let Ok((stream, _)) = self.listener.accept() else { break };
             let Ok(who) = peer(&stream) else { continue };
             if stream.set_nonblocking(true).is_err() {
                 continue;
@@ -114,8 +119,19 @@ impl Control {
                 last: Instant::now(),
             });
         }
+        let began = Instant::now();
         self.connections
-            .retain_mut(|of| of.turn(carry_out).is_ok() && of.last.elapsed() < PATIENCE);
+            .retain_mut(|of| (began.elapsed() > TURN || of.turn(carry_out).is_ok()) && of.last.elapsed() < PATIENCE);
+        // Another is first the next time.
+        if !self.connections.is_empty() {
+            self.connections.rotate_left(1);
+        }
+    }
+
+    /// Whether there are calls that have come and wait for the next turn: poll(2) does not know of them.
+    pub fn has_more(&self) -> bool {
+        let waits = |of: &Connection| of.unsent.is_empty() && of.heard.contains(&END);
+        self.connections.iter().any(waits)
     }
 }
 
@@ -139,7 +155,7 @@ fn rights(who: &Peer, readers: Option<u32>) -> May {
 impl Connection {
     /// An error: it is over.
     fn turn(&mut self, carry_out: &mut dyn FnMut(Order) -> Json) -> io::Result<()> {
-        loop {
+        for _ in 0..STEPS {
             self.send()?;
             if !self.unsent.is_empty() {
                 return Ok(());
@@ -167,6 +183,7 @@ impl Connection {
                 Err(error) => return Err(error),
             }
         }
+        Ok(())
     }
 
     fn send(&mut self) -> io::Result<()> {
@@ -289,6 +306,43 @@ mod tests {
     }
 
     #[test]
+    fn who_calls_without_end_is_answered_a_little_at_a_time_and_others_meanwhile() {
+        let (folder, mut control) = place();
+        let mut greedy = UnixStream::connect(folder.path().join("s")).unwrap();
+        let call = b"{\"method\":\"mega.Daemon.Status\",\"oneway\":true}\0";
+        greedy.write_all(&call.repeat(500)).unwrap();
+        let mut asked = 0;
+        control.turn(&mut |_| {
+            asked += 1;
+            json!({})
+        });
+        assert!(asked <= STEPS && control.has_more(), "{asked}");
+        let path = folder.path().join("s");
+        let other = std::thread::spawn(move || ask_status(&path));
+        let mut turns = 0;
+        while !other.is_finished() {
+            control.turn(&mut |_| json!({"kind": "status"}));
+            turns += 1;
+        }
+        assert_eq!(other.join().unwrap().unwrap()["kind"], "status", "after {turns} turns");
+        // Slow answers: the turn ends before all of them have been asked.
+        let mut many: Vec<UnixStream> = (0..MOST / 2)
+            .map(|_| UnixStream::connect(folder.path().join("s")).unwrap())
+            .collect();
+        many.iter_mut().for_each(|one| one.write_all(&call.repeat(2)).unwrap());
+        let began = Instant::now();
+        control.turn(&mut |_| {
+            std::thread::sleep(Duration::from_millis(50));
+            json!({})
+        });
+        assert!(
+            began.elapsed() < TURN + Duration::from_millis(50) * STEPS as u32 * 2,
+            "{:?}",
+            began.elapsed()
+        );
+    }
+
+    #[test]
     fn floods_garbage_and_endless_calls_are_bounded() {
         let (folder, mut control) = place();
         let connect = || UnixStream::connect(folder.path().join("s")).unwrap();
@@ -304,7 +358,8 @@ mod tests {
         for bad in [&b"garbage\0"[..], &vec![b'x'; 2 * CALL_BYTES]] {
             let mut one = connect();
             one.write_all(bad).unwrap();
-            control.turn(&mut status);
+            // So much is read over several turns.
+            (0..=2 * CALL_BYTES / (STEPS * 4096)).for_each(|_| control.turn(&mut status));
             assert_eq!(control.connections.len(), 0);
         }
     }
