@@ -2,7 +2,8 @@
 #   make demo     runs the main job       (make demo REDIS=1: with a real Redis)
 #   make test     runs every test
 # Others: test-vm (what depends on the kernel, on Debian's stock kernels under QEMU), test-module (mega.ko on the same), test-module-debug (and on
-#   a debug kernel), test-live (mega on the same), test-reservation and reservation-experiments (kernel/reservation), fuzz and hostile (longer than in make test), vm-experiments (what needs mega.ko), test-programs (real programs at full size under Memomania),
+#   a debug kernel), test-live (mega on the same), test-reservation and reservation-experiments (kernel/reservation), fuzz and hostile (longer
+#   than in make test), vm-experiments (what needs mega.ko), test-programs (real programs at full size under Memomania),
 #   packages (.deb and .rpm), test-packages (those under systemd in a clean Debian), build, check (format, lints and pure unit tests in under a minute), results (the documents' tables, from the records
 #   in results; make results RUN=1 simulates the papers' experiments anew first), lint, bench, install, clean.
 
@@ -124,12 +125,13 @@ test-reservation: setup
 FUZZ_SECONDS ?= 3600
 fuzz:
 	FUZZ_SECONDS=$(FUZZ_SECONDS) $(CARGO) test --release --locked -p mega-sim -p mega --test fuzz -- --test-threads=16 --nocapture
+	FUZZ_SECONDS=$(FUZZ_SECONDS) $(CARGO) test --release --locked -p mega --bin mega service::fuzz -- --nocapture
 
 # Every system call with every error, where `make test` takes one error of each; and the other programs beside hostile ones.
 hostile: setup-test
 	$(SUDO) env MEGA_HOSTILE=all $(CARGO) test --release --locked -p mega --test hostile -- --test-threads=1 --nocapture
 
-# What they cost and give, counted in instructions: the same figures each time. Half an hour; builds two kernels.
+# What reservations cost and give, counted in instructions: the same figures each time. Half an hour; builds two kernels.
 reservation-experiments: setup
 	@packaging/setup.sh vm reservation
 	@for what in exact fragmented redis; do tests/vm/reservation $$what || exit 1; done

@@ -8,7 +8,8 @@ use std::time::Instant;
 
 use mega_core::units::{Bytes, Share};
 use mega_linux::knobs::Knobs;
-use mega_linux::proc::{buddyinfo, ProcRoot};
+use mega_linux::proc::{buddyinfo, stat, ProcRoot};
+use rustix::process::{kill_process, Pid, Signal};
 
 use super::group::Group;
 use super::system;
@@ -136,6 +137,29 @@ impl Condition {
 }
 
 impl Kept {
+    /// Processor time that its load has used.
+    #[must_use]
+    pub fn cpu_ns(&self, root: &ProcRoot) -> u64 {
+        let tick_ns = 1_000_000_000 / rustix::param::clock_ticks_per_second();
+        let used = |of: &Neighbour| stat::read(root, of.0.id()).map_or(0, |stat| stat.user_ticks + stat.system_ticks);
+        self.neighbours.iter().map(used).sum::<u64>() * tick_ns
+    }
+
+    /// Does something while its load rests: the reference workload tells of the machine, not of the condition.
+    pub fn at_rest<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.signal(Signal::STOP);
+        let done = work();
+        self.signal(Signal::CONT);
+        done
+    }
+
+    fn signal(&self, signal: Signal) {
+        // Children of ours that were not waited for: their numbers are theirs.
+        for pid in self.neighbours.iter().filter_map(|of| Pid::from_raw(of.0.id() as i32)) {
+            let _ = kill_process(pid, signal);
+        }
+    }
+
     /// Puts a process under the condition, before it touches memory.
     ///
     /// # Errors

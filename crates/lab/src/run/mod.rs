@@ -274,7 +274,8 @@ impl Bench<'_> {
             }
         };
         variant.apply(&mut knobs).map_err(setting)?;
-        let before = Before::take(&self.root, probe);
+        let before = kept.at_rest(|| Before::take(&self.root, probe));
+        let load_ns = kept.cpu_ns(&self.root);
         let counted = Counters::read(&self.root, &self.threads);
         let mut watcher = Watcher {
             options: self.options,
@@ -364,7 +365,8 @@ impl Bench<'_> {
             .extend(mean.map(|blocks| ("free_blocks_mean".to_string(), blocks)));
         run.values
             .extend(summary::settled(&run.series).map(|rate| ("settled_per_s".to_string(), rate)));
-        run.noise = before.compare(&self.root, probe, kernel_ns as u64);
+        let known_ns = kernel_ns as u64 + kept.cpu_ns(&self.root).saturating_sub(load_ns);
+        run.noise = kept.at_rest(|| before.compare(&self.root, probe, known_ns));
         let not_backed = not_backed
             .into_iter()
             .map(|why| format!("memory may not be host-backed: {why}"));

@@ -9,6 +9,8 @@ mod felt;
 mod groups;
 mod growth;
 mod managed;
+mod observe;
+mod processes;
 mod quiet;
 mod sharing;
 mod touch;
@@ -19,31 +21,29 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use mega_core::action::{Action, ActionKind, Call, CallError};
-use mega_core::ageing::accessed_bits::{runs, AccessedBits};
+use mega_core::ageing::accessed_bits::runs;
 use mega_core::compaction::target::Order;
 use mega_core::host::{AgeingReport, Contiguity, Host, HostEvent, Look, Wake, Wants};
 use mega_core::observe::groups::MemoryGroups;
-use mega_core::observe::{Machine, Observation, ProcessId, ProcessView, Region, Snapshot};
-use mega_core::units::{Blocks, Bytes, Share, Time, HUGE_PAGE_BYTES, REGION_PAGES};
+use mega_core::observe::{Observation, ProcessId, Region, Snapshot};
+use mega_core::units::{Blocks, Time, HUGE_PAGE_BYTES};
 
 use crate::compact::Actuator;
 use crate::deadline;
 use crate::knobs::Claims;
-use crate::proc::{buddyinfo, meminfo, pressure, stat, status, vmstat, ProcRoot};
+use crate::proc::{buddyinfo, vmstat, ProcRoot};
 use crate::process::tasks::{TaskReader, TaskTable};
-use crate::process::{self, Process};
 use crate::scan::{RegionFlags, ScanError, ScanRange, Scanner};
 use crate::sys;
 use crate::vma::Vma;
 use compaction::CompactionThread;
-use contents::KnownContents;
 use failures::Failures;
 use groups::GroupReader;
 use growth::Growth;
 use managed::Managed;
-use quiet::Quiet;
+use observe::read_contents;
 use sharing::Kinship;
-use wait::{Watch, Woken};
+use wait::Watch;
 
 /// Selects the processes to manage; asked at every scan.
 pub trait Roster {
@@ -180,183 +180,6 @@ impl LinuxHost {
         self.seen_any
     }
 
-    /// Whether no process is managed and none will be. Looks for descendants of ended ones first.
-    fn nobody_left(&mut self) -> bool {
-        if self.managed.is_empty() && self.roster.closed() {
-            self.refresh_processes();
-            return self.managed.is_empty();
-        }
-        false
-    }
-
-    /// Drops the processes that have exited, as far as the kernel has said so.
-    fn drop_ended(&mut self) {
-        loop {
-            let woken = self.watch.wait(Duration::ZERO);
-            if !self.note_woken(&woken) {
-                return;
-            }
-        }
-    }
-
-    /// Takes note of what a wait saw; whether any process was dropped.
-    fn note_woken(&mut self, woken: &Woken) -> bool {
-        self.stopped |= woken.stop;
-        let candidates: Vec<ProcessId> = match &woken.exited {
-            Some(pids) => pids.iter().flat_map(|pid| self.ids_of(*pid)).collect(),
-            None => self.managed.keys().copied().collect(),
-        };
-        let mut dropped = false;
-        for id in candidates {
-            if self.managed.get(&id).is_some_and(|managed| !managed.process.is_alive()) {
-                self.drop_process(id);
-                dropped = true;
-            }
-        }
-        dropped
-    }
-
-    /// The managed process with this PID; two for a moment where one has exited and the PID is used again.
-    fn ids_of(&self, pid: u32) -> Vec<ProcessId> {
-        let all = ProcessId { pid, started: 0 }..=ProcessId { pid, started: u64::MAX };
-        self.managed.range(all).map(|(id, _)| *id).collect()
-    }
-
-    fn refresh_processes(&mut self) {
-        self.drop_ended();
-        self.read_table();
-        let known: BTreeSet<u32> = self.managed.keys().map(|id| id.pid).collect();
-        let named = match &self.table {
-            Some(table) => self.roster.pids_in(&self.options.root, table),
-            None => self.roster.pids(&self.options.root),
-        };
-        match named {
-            Ok(pids) => {
-                let named: BTreeSet<u32> = pids.into_iter().collect();
-                self.refused.retain(|pid, _| named.contains(pid));
-                let room = self.make_room(&named, &known);
-                for pid in room.difference(&known) {
-                    if self.is_stopped() {
-                        return;
-                    }
-                    self.take_in(*pid);
-                }
-            }
-            Err(why) => self.notice_once("roster", || format!("cannot look for further processes: {why}")),
-        }
-    }
-
-    fn read_table(&mut self) {
-        self.table = None;
-        let Some(tasks) = &mut self.tasks else { return };
-        match tasks.read() {
-            Ok(table) => {
-                if table.lost > 0 {
-                    let lost = table.lost;
-                    self.notice_once("lost", || {
-                        format!("{lost} changes of processes found no room in the kernel's buffer: more start and end than are followed")
-                    });
-                }
-                self.table = Some(table);
-            }
-            Err(why) => {
-                // It is asked again at the next look.
-                self.notice_once("tasks", || format!("processes are looked for in /proc: {why}"));
-            }
-        }
-    }
-
-    /// Of the named processes those that there are descriptors for. Managed ones that larger ones displace are dropped.
-    fn make_room(&mut self, named: &BTreeSet<u32>, known: &BTreeSet<u32>) -> BTreeSet<u32> {
-        let all: BTreeSet<u32> = named.union(known).copied().collect();
-        if all.len() <= self.most {
-            return all;
-        }
-        let (root, table) = (&self.options.root, &self.table);
-        let chosen = capacity::largest(&all, known, self.most, |pid| match table {
-            Some(table) => table.get(pid).map_or(0, |task| task.resident_pages),
-            None => stat::read(root, pid).map_or(0, |stat| stat.rss_bytes),
-        });
-        for pid in known.difference(&chosen) {
-            for id in self.ids_of(*pid) {
-                self.drop_process(id);
-            }
-        }
-        let (most, beyond) = (self.most, all.len() - self.most);
-        self.notice_once("capacity", || {
-            format!(
-                "{beyond} processes are not managed: the limit of open files (ulimit -n) leaves room for {most}; the largest are managed"
-            )
-        });
-        chosen
-    }
-
-    fn drop_process(&mut self, id: ProcessId) {
-        if self.managed.remove(&id).is_some() {
-            self.kin.remove(id.pid);
-            self.failures.forget(id.pid);
-            self.events.push(HostEvent::Gone(id));
-        }
-    }
-
-    /// Adds a process if possible. A refused one is tried again at the next scan: a vfork child gets its own memory by exec, and another
-    /// manager may stop.
-    fn take_in(&mut self, pid: u32) {
-        let process = match Process::open(&self.options.root, pid) {
-            Ok(process) if process.is_exiting() => return,
-            Ok(process) => process,
-            Err(error) if error.is_gone() => return,
-            Err(error) => return self.refuse(pid, 0, error.to_string()),
-        };
-        let started = process.start_ticks();
-        let table = self.table.as_ref();
-        let is_same = |other: u32| match table {
-            Some(table) if table.get(pid).is_some() => table.is_shared(pid, other),
-            _ => process::same_memory(pid, other),
-        };
-        if let Some(other) = self.kin.sharer(pid, process.parent(), is_same) {
-            // A number may be another process's by now; the next scan asks again.
-            if process.is_alive() {
-                let text = format!("shares its address space with managed process {other}");
-                return self.refuse(pid, started, text);
-            }
-            return;
-        }
-        let claim = match &self.options.claims {
-            None => None,
-            Some(claims) => match claims.claim(pid, started) {
-                Ok(claim) => Some(claim),
-                Err(error) => return self.refuse(pid, started, error.to_string()),
-            },
-        };
-        let id = process.id();
-        if let Err(errno) = self.watch.add(process.pidfd(), pid) {
-            return self.refuse(pid, started, format!("its exit cannot be watched: {errno}"));
-        }
-        self.kin.add(pid, process.parent());
-        self.refused.remove(&pid);
-        self.seen_any = true;
-        self.events.push(HostEvent::Found(id, process.name(&self.options.root)));
-        self.managed.insert(
-            id,
-            Managed {
-                process,
-                _claim: claim,
-                vmas: Vec::new(),
-                thp_disabled: false,
-                aged: AccessedBits::default(),
-                contents: KnownContents::default(),
-                quiet: Quiet::default(),
-            },
-        );
-    }
-
-    fn refuse(&mut self, pid: u32, started: u64, why: String) {
-        if self.refused.insert(pid, started) != Some(started) {
-            self.events.push(HostEvent::Refused(pid, why));
-        }
-    }
-
     /// Says an error of a managed process, once for each process and kind of error.
     fn note_failure(&mut self, id: ProcessId, kind: String, text: impl FnOnce() -> String) {
         let text = self.failures.note(id.pid, kind, text);
@@ -368,196 +191,6 @@ impl LinuxHost {
             self.events.push(HostEvent::Notice(text()));
         }
     }
-
-    fn machine(&mut self) -> Machine {
-        let root = &self.options.root;
-        let (info, buddy, pressure) = (meminfo::read(root), buddyinfo::read(root), pressure::read(root));
-        let mut machine = Machine {
-            available_bytes: Bytes(0),
-            total_bytes: Bytes(0),
-            free_blocks: Blocks(0),
-            pressure: None,
-        };
-        match info {
-            Ok(info) => {
-                machine.available_bytes = Bytes(info.available_bytes.unwrap_or(0));
-                machine.total_bytes = Bytes(info.total_bytes.unwrap_or(u64::MAX));
-            }
-            Err(error) => self.notice_once("meminfo", || format!("promotions suspended: {error}")),
-        }
-        match buddy {
-            Ok(buddy) => machine.free_blocks = buddy.free_blocks(),
-            Err(error) => self.notice_once("buddyinfo", || format!("promotions suspended: {error}")),
-        }
-        match pressure {
-            Ok(Some(pressure)) => {
-                machine.pressure = Some(Share::millionths((pressure.some.avg10_percent * 1e4) as u32))
-            }
-            Ok(None) => self.notice_once("pressure", || "PSI unavailable; pressure limit disabled".into()),
-            Err(error) => self.notice_once("pressure", || {
-                format!("PSI unavailable; pressure limit disabled: {error}")
-            }),
-        }
-        machine
-    }
-
-    fn scan_all(&mut self, wants: &Wants) -> Vec<ProcessView> {
-        // Processes with the least to read go first; what they leave of their share goes to the others.
-        let mut ids: Vec<_> = self.managed.keys().copied().collect();
-        ids.sort_by_cached_key(|id| self.managed[id].contents.unread());
-        self.unscanned = 0;
-        let mut allowance = wants.contents_cpu;
-        let mut views = Vec::with_capacity(ids.len());
-        for (done, &id) in ids.iter().enumerate() {
-            if self.is_stopped() {
-                break;
-            }
-            let share = allowance / (ids.len() - done) as u32;
-            match self.scan_one(id, wants, share) {
-                Ok((regions, spent)) => {
-                    allowance = allowance.saturating_sub(spent);
-                    views.push(ProcessView { id, regions });
-                }
-                Err(ScanError::Gone) => self.drop_process(id),
-                // The process stays: the next scan may well succeed.
-                Err(error) => {
-                    self.unscanned += 1;
-                    self.note_failure(id, error.kind(), || {
-                        format!("process {} cannot be scanned: {error}", id.pid)
-                    });
-                }
-            }
-        }
-        views.sort_by_key(|view| view.id);
-        views
-    }
-
-    fn scan_one(
-        &mut self,
-        id: ProcessId,
-        wants: &Wants,
-        allowance: Duration,
-    ) -> Result<(Vec<Observation>, Duration), ScanError> {
-        let Some(managed) = self.managed.get_mut(&id) else {
-            return Err(ScanError::Gone);
-        };
-        let table = self.table.as_ref().and_then(|table| table.get(id.pid));
-        let now = table.filter(|now| now.start_ticks == id.started);
-        let reads_contents = wants.contents && self.options.contents && self.split_frees;
-        if let Some(now) = now.filter(|_| !reads_contents || managed.contents.unread() == 0) {
-            if let Some(regions) = managed.quiet.pass(now, &mut managed.aged) {
-                return Ok((regions, Duration::ZERO));
-            }
-        }
-        let scanner = self.scanner.as_mut();
-        let pid = id.pid as i32;
-        let mut status_error = None;
-        // A kernel that does not say (before 5.0) is asked by trying.
-        match status::read(&self.options.root, id.pid) {
-            Err(error) if error.is_gone() => return Err(ScanError::Gone),
-            Err(error) => status_error = Some(error),
-            Ok(status) => {
-                let disabled = status.thp_enabled == Some(false);
-                if disabled && !std::mem::replace(&mut managed.thp_disabled, disabled) {
-                    self.events.push(HostEvent::Notice(format!(
-                    "process {} ({}) disabled THP for itself by prctl(PR_SET_THP_DISABLE): none of its memory can be promoted \
-                     (Redis: start it with --disable-thp no)",
-                    id.pid, status.name
-                )));
-                }
-                managed.thp_disabled = disabled;
-            }
-        }
-        managed.vmas = scanner.vmas(pid)?.iter().map(Vma::from).collect();
-        let ranges: Vec<ScanRange> = managed
-            .vmas
-            .iter()
-            .filter(|vma| vma.is_manageable())
-            .filter_map(|vma| vma.regions().map(|range| (range.start, range.end)))
-            .map(|(start, end)| ScanRange {
-                start,
-                end,
-                young: wants.utilization && managed.aged.any_in(Region::at(start), Region::at(end)),
-            })
-            .collect();
-        let mut found = Vec::new();
-        for batch in batches(&ranges) {
-            scanner.scan(pid, &batch, &mut found)?;
-            // The whole observation is thrown away then; a terabyte takes seconds.
-            if self.watch.is_stopped() {
-                return Ok((Vec::new(), Duration::ZERO));
-            }
-        }
-        // The look was at a number: was it our process's all the while?
-        if !managed.process.is_alive() {
-            return Err(ScanError::Gone);
-        }
-        managed.contents.begin_scan(
-            found
-                .iter()
-                .filter(|scan| scan.flags.contains(RegionFlags::HUGE))
-                .map(|scan| Region::at(scan.address)),
-        );
-        let mut spent = Duration::ZERO;
-        if reads_contents {
-            spent = managed
-                .contents
-                .inspect(allowance, |regions| read_contents(scanner, pid, regions, false));
-        }
-        let sees_accessed = scanner.sees_accessed();
-        let regions: Vec<_> = found
-            .iter()
-            .filter_map(|scan| managed.observation(scan, sees_accessed, self.options.dry_run))
-            .collect();
-        managed.aged.begin(quiet::accessed(&regions));
-        managed.quiet.keep(now, &regions);
-        if let Some(error) = status_error {
-            self.note_failure(id, format!("status: {:?}", error.errno()), || {
-                format!("whether process {} disabled THP for itself is unknown: {error}", id.pid)
-            });
-        }
-        Ok((regions, spent))
-    }
-}
-
-/// Bytes of address space scanned between two looks at the stop request: some tenths of a second where everything is mapped and cold.
-const BATCH_BYTES: u64 = 64 << 30;
-
-/// The ranges in order, in pieces of at most [`BATCH_BYTES`] together.
-fn batches(ranges: &[ScanRange]) -> Vec<Vec<ScanRange>> {
-    let (mut batches, mut batch, mut bytes) = (Vec::new(), Vec::new(), 0);
-    for range in ranges {
-        let mut start = range.start;
-        while start < range.end {
-            let end = range.end.min(start + (BATCH_BYTES - bytes));
-            batch.push(ScanRange { start, end, ..*range });
-            bytes += end - start;
-            start = end;
-            if bytes == BATCH_BYTES {
-                batches.push(std::mem::take(&mut batch));
-                bytes = 0;
-            }
-        }
-    }
-    if !batch.is_empty() {
-        batches.push(batch);
-    }
-    batches
-}
-
-fn read_contents(scanner: &mut dyn Scanner, pid: i32, regions: &[Region], quick: bool) -> Vec<(Region, u16)> {
-    let addresses: Vec<_> = regions.iter().map(|region| region.address()).collect();
-    let mut found = Vec::new();
-    // A process that goes away meanwhile simply has no contents; the next look at it says so.
-    let _ = match quick {
-        false => scanner.zero_filled(pid, &addresses, &mut found),
-        true => scanner.at_most_zero_filled(pid, &addresses, &mut found),
-    };
-    found
-        .iter()
-        .filter(|contents| contents.checked == REGION_PAGES as u16 && !contents.raced)
-        .map(|contents| (Region::at(contents.address), contents.zero_filled))
-        .collect()
 }
 
 impl Host for LinuxHost {

@@ -68,8 +68,8 @@ struct One {
     window: Duration,
 }
 
-/// Watches until `is_over` or a signal; without a scanner only what is resident. Answers what was seen, those with the most processor time first, and the most that was
-/// resident at a time.
+/// Watches until `is_over` or a signal; without a scanner only what is resident. Answers what was seen, those with the most processor time
+/// first, and the most that was resident at a time.
 pub fn watch(
     root: &ProcRoot,
     mut scanner: Option<&mut dyn Scanner>,
@@ -80,7 +80,7 @@ pub fn watch(
     let began = Instant::now();
     let mut watched: BTreeMap<u32, One> = BTreeMap::new();
     let mut done: Vec<Seen> = Vec::new();
-    let (mut peak, mut round) = (0, ROUND.0);
+    let (mut peak, mut round, mut is_first) = (0, ROUND.0, true);
     loop {
         let _ = family.look(root);
         let mut there: Vec<(u64, u32)> = Vec::new();
@@ -95,7 +95,12 @@ pub fn watch(
                 .is_some_and(|one| one.process.start_ticks() == now.start_ticks);
             if !known {
                 done.extend(watched.remove(&member.pid).map(|one| one.seen));
-                let Some(one) = One::begin(root, member.pid, &now, family_began(began, &now)) else {
+                // What a process had used when the watch began; one that is found later was started meanwhile.
+                let had = match is_first {
+                    true => (now.user_ticks + now.system_ticks, now.minor_faults),
+                    false => (0, 0),
+                };
+                let Some(one) = One::begin(root, member.pid, &now, had) else {
                     continue;
                 };
                 watched.insert(member.pid, one);
@@ -110,6 +115,7 @@ pub fn watch(
                 there.push((now.rss_bytes, member.pid));
             }
         }
+        is_first = false;
         peak = peak.max(resident);
         there.sort_unstable_by(|a, b| b.cmp(a));
         for (rank, (_, pid)) in there.iter().enumerate() {
@@ -129,15 +135,6 @@ pub fn watch(
     done.extend(watched.into_values().map(|one| one.seen));
     done.sort_by_key(|seen| std::cmp::Reverse((seen.cpu, seen.layout.resident_bytes)));
     (done, peak)
-}
-
-/// What a process had used when the watch began: nothing where it started after that.
-fn family_began(began: Instant, now: &stat::Stat) -> (u64, u64) {
-    // The first round of a running process; later ones were started meanwhile.
-    match began.elapsed() < ROUND.0 {
-        true => (now.user_ticks + now.system_ticks, now.minor_faults),
-        false => (0, 0),
-    }
 }
 
 /// The kernel's USER_HZ is 100 on all that we run on.

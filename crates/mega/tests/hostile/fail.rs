@@ -1,5 +1,7 @@
 //! Each system call that managing makes fails with each error that it may give, for a while, while a program is managed.
 
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, AtomicU8, Ordering::Relaxed};
 use std::sync::Arc;
@@ -8,7 +10,7 @@ use std::time::Duration;
 use crate::inject::{Call, Fate, Injector};
 use crate::programs::Other;
 use crate::victim::Victim;
-use crate::{is_calm, off, ready, settings, until, Manager};
+use crate::{is_calm, off, ready, settings, until, Manager, Ready};
 
 /// What the calls do at a time: go on, fail all, fail each third.
 const OPEN: u8 = 0;
@@ -125,22 +127,42 @@ impl Failing {
     }
 }
 
+/// What is managed, alone on this machine: a program that fills memory, and one whose children come and go, which are found, held, claimed and
+/// let go.
+struct Managed {
+    before: BTreeMap<PathBuf, String>,
+    victim: Victim,
+    parent: Other,
+    _alone: Ready,
+}
+
+impl Managed {
+    fn start() -> Option<Self> {
+        let alone = ready()?;
+        off();
+        Some(Self {
+            before: settings(),
+            victim: Victim::filling(),
+            parent: Other::start(Command::new("sh").args(["-c", "while :; do sleep 0.1; done"])),
+            _alone: alone,
+        })
+    }
+
+    fn pids(&self) -> [u32; 2] {
+        [self.victim.pid(), self.parent.pid()]
+    }
+}
+
 #[test]
 fn each_system_call_that_fails_for_a_while_is_said_and_managing_goes_on_and_ends_in_order() {
-    let Some(_alone) = ready() else { return };
-    off();
-    let before = settings();
-    let mut victim = Victim::filling();
-    // Its children come and go: they are found, held, claimed and let go.
-    let parent = Other::start(Command::new("sh").args(["-c", "while :; do sleep 0.1; done"]));
-    let pids = [victim.pid(), parent.pid()];
+    let Some(mut managed) = Managed::start() else { return };
     let mut never = Vec::new();
     let (mut cases, mut calls) = (0, 0);
     for (name, number, errors) in CALLS {
         let mut any = 0;
         for errno in chosen(errors) {
             let context = format!("{name} fails with {errno}");
-            let mut failing = match Failing::start(*number, *errno, OPEN, pids) {
+            let mut failing = match Failing::start(*number, *errno, OPEN, managed.pids()) {
                 Ok(failing) => failing,
                 Err(error) => {
                     return eprintln!("SKIPPED: the kernel does not let system calls fail (seccomp): {error}")
@@ -171,7 +193,7 @@ fn each_system_call_that_fails_for_a_while_is_said_and_managing_goes_on_and_ends
             let (ended, _) = failing.manager.stop();
             is_calm(&ended.stderr, &context);
             assert_eq!(ended.code, Some(0), "{context}: {}", ended.stderr);
-            if settings() != before {
+            if settings() != managed.before {
                 // It ended while its calls failed, and says that it could not.
                 assert!(
                     !is_running && ended.stderr.contains("could not restore"),
@@ -179,9 +201,9 @@ fn each_system_call_that_fails_for_a_while_is_said_and_managing_goes_on_and_ends
                     ended.stderr
                 );
                 off();
-                assert_eq!(settings(), before, "{context}");
+                assert_eq!(settings(), managed.before, "{context}");
             }
-            victim.check();
+            managed.victim.check();
             cases += 1;
         }
         calls += any;
@@ -190,28 +212,22 @@ fn each_system_call_that_fails_for_a_while_is_said_and_managing_goes_on_and_ends
         }
     }
     off();
-    assert_eq!(settings(), before);
+    assert_eq!(settings(), managed.before);
     eprintln!("{cases} cases, {calls} calls failed; never made while one of them was to fail: {never:?}");
     assert!(never.len() < CALLS.len() / 2, "{never:?}");
 }
 
 #[test]
 fn a_system_call_that_fails_from_the_start_ends_it_with_a_line_or_is_done_without() {
-    let Some(_alone) = ready() else { return };
-    off();
-    let before = settings();
-    let mut victim = Victim::filling();
-    // Its children come and go: they are found, held, claimed and let go.
-    let parent = Other::start(Command::new("sh").args(["-c", "while :; do sleep 0.1; done"]));
-    let pids = [victim.pid(), parent.pid()];
-    let mut ends = std::collections::BTreeMap::new();
+    let Some(mut managed) = Managed::start() else { return };
+    let mut ends = BTreeMap::new();
     // Without these no program starts at all.
     let loads = [libc::SYS_openat, libc::SYS_read];
     for (name, number, errors) in CALLS.iter().filter(|(_, number, _)| !loads.contains(number)) {
         // A call that is always interrupted is made again for ever, as it must be.
         for errno in chosen(errors).iter().filter(|errno| **errno != libc::EINTR) {
             let context = format!("{name} always fails with {errno}");
-            let mut failing = match Failing::start(*number, *errno, ALL, pids) {
+            let mut failing = match Failing::start(*number, *errno, ALL, managed.pids()) {
                 Ok(failing) => failing,
                 Err(error) => {
                     return eprintln!("SKIPPED: the kernel does not let system calls fail (seccomp): {error}")
@@ -239,8 +255,8 @@ fn a_system_call_that_fails_from_the_start_ends_it_with_a_line_or_is_done_withou
             let silent = ended.code == Some(1) && ended.stderr.is_empty();
             assert!(!silent || *name == "write", "{context}: it says nothing");
             off();
-            assert_eq!(settings(), before, "{context}: {}", ended.stderr);
-            victim.check();
+            assert_eq!(settings(), managed.before, "{context}: {}", ended.stderr);
+            managed.victim.check();
             *ends.entry(ended.code).or_insert(0) += 1;
         }
     }
