@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use mega_cli::text::{printable, wrapped};
-use mega_core::units::{show_duration, Bytes};
+use mega_core::units::{show_duration, Bytes, BASE_PAGE_BYTES, HUGE_PAGE_BYTES};
 use mega_linux::inspect::costs::Costs;
 use serde_json::{json, Value};
 
 use super::compare::{Compared, Run};
 use super::settings::Setting;
 use super::verdict::{Answer, Confidence, Evidence, Verdict};
-use super::watch::Seen;
+use super::watch::{Seen, LONGEST};
 
 /// Ranges that are listed.
 const RANGES: usize = 4;
@@ -113,35 +113,42 @@ fn sureness(answer: &Answer) -> String {
     format!("{how}, {by}")
 }
 
+/// A page of text under construction.
+struct Page(String);
+
+impl Page {
+    fn heading(&mut self, text: &str) {
+        self.0 += text;
+        self.0.push('\n');
+    }
+
+    fn paragraph(&mut self, head: &str, text: &str) {
+        self.0 += &wrapped(&format!("{INDENT}{head:<10}"), text);
+        self.0.push('\n');
+    }
+}
+
 /// For people, in eighty columns.
 pub fn text(report: &Report<'_>) -> String {
     let Report { answer, evidence, .. } = report;
-    let mut out = format!(
+    let mut page = Page(format!(
         "{}\n{INDENT}watched for {}, processor time {}, scanner {}\n",
         printable(report.of),
         show_duration(report.watched),
         show_duration(evidence.cpu),
         report.scanner
-    );
-    let mut paragraph = |head: &str, text: &str| {
-        out += &wrapped(&format!("{INDENT}{head:<10}"), text);
-        out += "\n";
-    };
-    paragraph("verdict", &sentence(answer));
-    paragraph("how sure", &sureness(answer));
+    ));
+    page.paragraph("verdict", &sentence(answer));
+    page.paragraph("how sure", &sureness(answer));
     for note in report.notes {
-        paragraph("note", note);
+        page.paragraph("note", note);
     }
-    out += "why\n";
-    let mut paragraph = |head: &str, text: &str| {
-        out += &wrapped(&format!("{INDENT}{head:<10}"), text);
-        out += "\n";
-    };
+    page.heading("why");
     for seen in evidence.processes.iter().take(2) {
-        process(seen, &mut paragraph);
+        process(seen, &mut page);
     }
     if let Some(costs) = &evidence.costs {
-        paragraph(
+        page.paragraph(
             "estimate",
             &format!(
                 "{} of the time for translations, {} for page faults",
@@ -149,7 +156,7 @@ pub fn text(report: &Report<'_>) -> String {
                 percent(answer.estimate.faults)
             ),
         );
-        paragraph(
+        page.paragraph(
             "machine",
             &format!(
                 "a touch at random of {} takes {} on base pages, {} on huge ones ({} and {} where it waits for the one before)",
@@ -162,14 +169,10 @@ pub fn text(report: &Report<'_>) -> String {
         );
     }
     if let Some(compared) = &evidence.compared {
-        runs(compared, &mut paragraph);
+        runs(compared, &mut page);
     }
-    out += "what they cost\n";
-    let mut paragraph = |head: &str, text: &str| {
-        out += &wrapped(&format!("{INDENT}{head:<10}"), text);
-        out += "\n";
-    };
-    paragraph(
+    page.heading("what they cost");
+    page.paragraph(
         "memory",
         &match answer.bloat_bytes {
             0 => "nothing: what is touched is touched densely".to_owned(),
@@ -180,7 +183,7 @@ pub fn text(report: &Report<'_>) -> String {
         },
     );
     if let Some(costs) = &evidence.costs {
-        paragraph(
+        page.paragraph(
             "latency",
             &format!(
                 "a first touch that maps 2 MB takes {} (here at most {}) in place of {}",
@@ -190,25 +193,23 @@ pub fn text(report: &Report<'_>) -> String {
             ),
         );
     }
-    out += "what to set\n";
-    let mut paragraph = |head: &str, text: &str| {
-        out += &wrapped(&format!("{INDENT}{head:<10}"), text);
-        out += "\n";
-    };
+    page.heading("what to set");
     match answer.verdict {
-        Verdict::WorthIt | Verdict::WorthItWhereDense => paragraph("MEGA", "mega run -- CMD, or a rule of the daemon"),
-        Verdict::WouldHurt => paragraph("MEGA", "nothing: policy auto promotes dense regions only"),
-        Verdict::DoNotBother | Verdict::HasThem | Verdict::Unknown => paragraph("", "nothing"),
+        Verdict::WorthIt | Verdict::WorthItWhereDense => {
+            page.paragraph("MEGA", "mega run -- CMD, or a rule of the daemon")
+        }
+        Verdict::WouldHurt => page.paragraph("MEGA", "nothing: policy auto promotes dense regions only"),
+        Verdict::DoNotBother | Verdict::HasThem | Verdict::Unknown => page.paragraph("", "nothing"),
     }
     for setting in report.settings {
-        paragraph("", &format!("{}: {} – {}", setting.place, setting.set, setting.effect));
+        page.paragraph("", &format!("{}: {} – {}", setting.place, setting.set, setting.effect));
     }
-    out
+    page.0
 }
 
-fn process(seen: &Seen, paragraph: &mut impl FnMut(&str, &str)) {
+fn process(seen: &Seen, page: &mut Page) {
     let layout = &seen.layout;
-    paragraph(
+    page.paragraph(
         "process",
         &format!(
             "{} ({}): resident {}, huge pages possible in {}, {} of that in dense regions; {} huge",
@@ -221,8 +222,8 @@ fn process(seen: &Seen, paragraph: &mut impl FnMut(&str, &str)) {
         ),
     );
     for range in layout.ranges.iter().take(RANGES).filter(|range| range.regions > 1) {
-        let whole = range.regions << 21;
-        paragraph(
+        let whole = range.regions * HUGE_PAGE_BYTES;
+        page.paragraph(
             "  range",
             &format!(
                 "{:#x}: {} regions, {} populated, {} in dense ones",
@@ -235,23 +236,23 @@ fn process(seen: &Seen, paragraph: &mut impl FnMut(&str, &str)) {
     }
     if seen.windows > 1 {
         let rate = seen.touches / seen.cpu.as_secs_f64().max(0.01);
-        paragraph(
+        page.paragraph(
             "  heat",
             &format!(
                 "{:.1} million touches of base pages a second of its time, {} in use within {} ({} looks)",
                 rate / 1e6,
-                Bytes(seen.in_use << 12),
-                "64ms",
+                Bytes(seen.in_use * BASE_PAGE_BYTES),
+                show_duration(LONGEST),
                 seen.windows
             ),
         );
     } else if let Some(why) = &seen.unseen {
-        paragraph("  heat", why);
+        page.paragraph("  heat", why);
     }
-    paragraph("  faults", &format!("{}", seen.faults));
+    page.paragraph("  faults", &format!("{}", seen.faults));
 }
 
-fn runs(compared: &Compared, paragraph: &mut impl FnMut(&str, &str)) {
+fn runs(compared: &Compared, page: &mut Page) {
     for (head, list) in [("base pages", &compared.base), ("huge pages", &compared.huge)] {
         let texts: Vec<_> = list.iter().map(run).collect();
         let by = if head == "huge pages" {
@@ -259,7 +260,7 @@ fn runs(compared: &Compared, paragraph: &mut impl FnMut(&str, &str)) {
         } else {
             "THP disabled"
         };
-        paragraph("run", &format!("{head} ({by}): {}", texts.join("; ")));
+        page.paragraph("run", &format!("{head} ({by}): {}", texts.join("; ")));
     }
 }
 

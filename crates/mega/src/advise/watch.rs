@@ -27,7 +27,7 @@ const SPARED: u32 = 25;
 /// Windows: the first, the shortest, and the longest, which every other one is.
 const WINDOW: Duration = Duration::from_millis(4);
 const SHORTEST: Duration = Duration::from_micros(250);
-const LONGEST: Duration = Duration::from_millis(64);
+pub const LONGEST: Duration = Duration::from_millis(64);
 
 /// What was seen of one process.
 #[derive(Debug, Clone, Default)]
