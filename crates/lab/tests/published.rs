@@ -4,14 +4,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use mega_lab::documents::fill;
-use mega_lab::experiment::family;
+use mega_lab::experiment::{family, programs};
 use mega_lab::report::folder;
 use mega_lab::result::Record;
 use mega_lab::simulated::magnitudes::{magnitudes, table};
 use mega_lab::simulated::{self, beside, count};
 
 /// Pages with tables in them.
-const PAGES: [&str; 1] = ["docs/simulator-experiments.md"];
+const PAGES: [&str; 2] = ["docs/simulator-experiments.md", "docs/presets.md"];
 /// Pages that are made as a whole from the records of a family.
 const WHOLE: [(&str, &str); 2] = [("auto", "docs/auto.md"), ("programs", "docs/programs.md")];
 /// A record in a repository is small.
@@ -75,11 +75,12 @@ fn is_or_becomes(path: &str, wanted: &str) {
 #[test]
 fn the_tables_of_the_documents_are_made_from_the_records() {
     let records = simulated_records();
-    let orderings = count(&records);
+    let (orderings, programs) = (count(&records), self::records("programs"));
     let made = |name: &str| match name {
         "directions" => Some(orderings.counts()),
         "magnitudes" => Some(table(&magnitudes(&records))),
         "beside" => Some(beside::table(&beside::beside(&records))),
+        "presets" => Some(programs::presets(&programs)),
         _ => None,
     };
     for path in PAGES {

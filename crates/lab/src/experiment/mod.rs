@@ -18,7 +18,7 @@ mod mega;
 mod member;
 mod memomania;
 mod ours;
-mod programs;
+pub mod programs;
 mod study;
 
 /// One experiment.

@@ -7,12 +7,31 @@ use super::auto::{picture, table};
 use super::member::member;
 use super::{Experiment, GIB};
 use crate::result::Record;
+use crate::variant::Variant;
 
 const VARIANTS: &[&str] = &["base", "thp-always", "mthp-64k", "mega", "thp-always+trim", "auto"];
+
+/// Programs that a preset is for, or that stand for what it is for, and that preset as a variant.
+const PRESETS: &[(&str, &str)] = &[
+    ("redis", "preset:redis"),
+    ("mariadb", "preset:mariadb"),
+    ("postgresql", "preset:postgresql"),
+    ("jvm", "preset:jvm"),
+    ("go", "preset:go"),
+    ("clickhouse", "preset:clickhouse"),
+    ("duckdb", "preset:batch"),
+];
+
+const SLOWEST: &str = "request_p999_ns";
+const MEMORY: &str = "mean_rss_bytes";
 
 macro_rules! real {
     ($name:literal, $program:literal, $share:expr, $bytes:expr, $title:literal, [$($main:literal),+]) => {
         member!("programs", $name, $program, $share, $bytes, VARIANTS, $title, [$($main),+])
+    };
+    ($name:literal, $program:literal, $share:expr, $bytes:expr, $title:literal, [$($main:literal),+], $preset:literal) => {
+        member!("programs", $name, $program, $share, $bytes,
+            &["base", "thp-always", "mthp-64k", "mega", "thp-always+trim", "auto", $preset], $title, [$($main),+])
     };
 }
 
@@ -23,7 +42,8 @@ pub(super) const LIST: &[Experiment] = &[
         0.5,
         4 * GIB,
         "Redis: gets and sets of 4 KB",
-        ["ops_per_s", "request_p50_ns", "request_p99_ns", "request_p999_ns"]
+        ["ops_per_s", "request_p50_ns", "request_p99_ns", "request_p999_ns"],
+        "preset:redis"
     ),
     real!(
         "memcached",
@@ -39,7 +59,8 @@ pub(super) const LIST: &[Experiment] = &[
         0.05,
         6 * GIB,
         "MariaDB under sysbench",
-        ["ops_per_s", "request_p95_ns"]
+        ["ops_per_s", "request_p95_ns"],
+        "preset:mariadb"
     ),
     real!("sqlite", "sqlite", 0.5, 4 * GIB, "SQLite in memory", ["elapsed_ns"]),
     real!(
@@ -48,12 +69,47 @@ pub(super) const LIST: &[Experiment] = &[
         0.5,
         5 * GIB,
         "DuckDB: a join and a group-by",
-        ["elapsed_ns"]
+        ["elapsed_ns"],
+        "preset:batch"
+    ),
+    real!(
+        "clickhouse",
+        "clickhouse",
+        0.5,
+        5 * GIB,
+        "ClickHouse: a join and a group-by",
+        ["elapsed_ns"],
+        "preset:clickhouse"
+    ),
+    real!(
+        "postgresql",
+        "postgresql",
+        1.0,
+        4 * GIB,
+        "PostgreSQL: sorts and hashes of a backend",
+        ["elapsed_ns"],
+        "preset:postgresql"
     ),
     real!("numpy", "numpy", 1.0, 5 * GIB, "NumPy and SciPy", ["elapsed_ns"]),
     real!("sklearn", "sklearn", 1.0, 5 * GIB, "scikit-learn", ["elapsed_ns"]),
-    real!("jvm", "jvm", 1.0, 5 * GIB, "a JVM under G1", ["elapsed_ns"]),
-    real!("go", "go", 0.5, 6 * GIB, "Go under its collector", ["elapsed_ns"]),
+    real!(
+        "jvm",
+        "jvm",
+        1.0,
+        5 * GIB,
+        "a JVM under G1",
+        ["elapsed_ns"],
+        "preset:jvm"
+    ),
+    real!(
+        "go",
+        "go",
+        0.5,
+        6 * GIB,
+        "Go under its collector",
+        ["elapsed_ns"],
+        "preset:go"
+    ),
     real!("node", "node", 1.0, 5 * GIB, "Node", ["elapsed_ns"]),
     real!("gcc", "gcc", 1.0, 2 * GIB, "gcc", ["elapsed_ns"]),
     real!("zstd", "zstd", 1.0, 2 * GIB, "zstd", ["elapsed_ns"]),
@@ -86,10 +142,67 @@ pub fn document(records: &[Record]) -> String {
     out
 }
 
+/// The table of docs/presets.md: what each preset did to its program.
+#[must_use]
+pub fn presets(records: &[Record]) -> String {
+    let mut out = String::from(
+        "| preset | program | speed: stock THP | preset | slowest requests (p99.9): stock THP | preset | memory: stock THP | preset |\n\
+         | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |\n",
+    );
+    for seen in &table::seen(records) {
+        let name = seen.case_name();
+        let Some((_, preset)) = PRESETS.iter().find(|(program, _)| *program == name) else {
+            continue;
+        };
+        let managed = preset.parse::<Variant>().expect("a preset").to_string();
+        let of = |variant: &str, metric: &str| Some(seen.median(variant, metric)? / seen.median("base", metric)?);
+        let columns = [
+            seen.relative("thp-always", "base"),
+            seen.relative(&managed, "base"),
+            of("thp-always", SLOWEST),
+            of(&managed, SLOWEST),
+            of("thp-always", MEMORY),
+            of(&managed, MEMORY),
+        ];
+        let cells = columns.map(|ratio| ratio.map_or("–".to_string(), |ratio| format!("{ratio:.2}")));
+        let _ = writeln!(
+            out,
+            "| {} | {name} | {} |",
+            preset.trim_start_matches("preset:"),
+            cells.join(" | ")
+        );
+    }
+    out
+}
+
 /// docs/programs.svg.
 #[must_use]
 pub fn picture(records: &[Record]) -> String {
     let seen = table::seen(records);
     let there: Vec<&Seen<'_>> = seen.iter().collect();
     picture::picture(&there, &VARIANTS[1..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_program_of_a_preset_runs_under_it_and_is_in_its_table() {
+        for (program, preset) in PRESETS {
+            let member = LIST.iter().find(|member| member.name == format!("programs-{program}"));
+            let plan = (member.expect("a program of the family").setup)(0.01).plan;
+            let managed: Variant = preset.parse().unwrap();
+            assert!(plan.variants.contains(&managed), "{program} is not run under {preset}");
+        }
+        let times = [("base", 20.0), ("thp-always", 10.0), ("auto:for=memory", 16.0)];
+        let mut record = table::tests::touch("unfragmented", &times);
+        record.cases[0].name = "go".into();
+        let text = presets(&[record, table::tests::touch("unfragmented", &times)]);
+        assert!(
+            text.contains("| go | go | 2.00 | 1.25 | – | – | 1.00 | 1.00 |\n"),
+            "{text}"
+        );
+        assert!(!text.contains("touch"), "{text}");
+    }
 }

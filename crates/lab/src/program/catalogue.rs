@@ -385,6 +385,16 @@ static CATALOGUE: &[Entry] = &[
         make: |scale| Box::new(real::DUCKDB.job(scale)),
     },
     Entry {
+        name: "clickhouse",
+        help: "ClickHouse in one process: a join and a group-by over 40 M rows",
+        make: |scale| Box::new(real::CLICKHOUSE.job(scale)),
+    },
+    Entry {
+        name: "postgresql",
+        help: "a PostgreSQL backend: sorts and hashes of 10 M rows",
+        make: |scale| Box::new(real::POSTGRESQL.job(scale)),
+    },
+    Entry {
         name: "sklearn",
         help: "scikit-learn: boosting and k-means; installs it by pip",
         make: |scale| Box::new(real::SKLEARN.job(scale)),

@@ -11,6 +11,7 @@
 //!   mega:compact=demand/floor=2G/budget=1G                  with parameters of the planner
 //!   mega:cpu-budget=10%:stall-budget=20%                    what managing may cost
 //!   auto   auto:agent   auto:manager   auto:for=latency     libmega_agent.so inside the program and a manager beside it; one of them
+//!   preset:redis                                            what a rule's preset says, as `mega run` does it
 //!   mosaic:2M   mosaic:1G   mosaic:heap=1G@0/2M:anon=4K     page sizes by libmemomania, see [`mosaic`]
 //! ```
 //!
@@ -23,6 +24,7 @@ use std::str::FromStr;
 
 use mega_core::compaction::planner;
 use mega_core::policy::{by_name, Policy, POLICIES};
+use mega_core::presets;
 use mega_core::units::Share;
 use mega_linux::knobs::{KnobError, Knobs};
 use mega_linux::module::Module;
@@ -50,6 +52,9 @@ const CHOICES: [(&str, &[&str]); 2] = [
 ];
 const BUDGETS: [&str; 2] = ["cpu-budget", "stall-budget"];
 
+/// The prefix of a preset.
+const PRESET: &str = "preset";
+
 /// The prefix of a mosaic.
 const MOSAIC: &str = "mosaic";
 
@@ -59,6 +64,8 @@ const AGENT_ALONE: &str = "agent";
 const MANAGER_ALONE: &str = "manager";
 /// What matters for the program: of agent and manager.
 const INTENT: &str = "for";
+/// Coverage to be kept.
+const GUARANTEE: &str = "guarantee";
 
 /// The default backdrop of a policy or a mosaic.
 fn below(policy: &str, mosaic: Option<&Mosaic>) -> Backdrop {
@@ -125,6 +132,15 @@ fn auto(params: &[&str]) -> Result<(Option<Agent>, Option<Managed>), String> {
         .transpose()?;
     let intent = intent.map(str::to_string);
     Ok((has_agent.then_some(Agent { intent }), manager))
+}
+
+/// What a preset says, as a variant. The size from which on a rule manages is no part of it: the program is measured.
+fn in_full(preset: &presets::Preset) -> String {
+    let keys = preset
+        .keys()
+        .filter(|(key, _)| BUDGETS.contains(key) || *key == GUARANTEE);
+    let params = preset.set().chain(keys);
+    params.fold(AUTO.to_string(), |text, (key, value)| format!("{text}:{key}={value}"))
 }
 
 /// A policy that manages the program, with parameters as text.
@@ -236,6 +252,11 @@ impl FromStr for Variant {
             name: text.to_string(),
             why,
         };
+        if policy == PRESET {
+            let preset = presets::by_name(params).ok_or_else(|| wrong(format!("no preset '{params}'")))?;
+            let made: Self = in_full(preset).parse()?;
+            return Ok(Self { label, ..made });
+        }
         if policy == MOSAIC {
             let mosaic = Mosaic::parse(params).map_err(wrong)?;
             let backdrop = given.unwrap_or(below(policy, Some(&mosaic)));
@@ -582,5 +603,20 @@ mod tests {
         );
         let budget: Variant = "mega:cpu-budget=10%".parse().unwrap();
         assert_eq!(budget.manager_options().unwrap()[2..], ["--cpu-budget", "10%"]);
+    }
+    #[test]
+    fn a_preset_is_what_mega_run_would_be_told() {
+        for preset in presets::PRESETS {
+            let variant: Variant = format!("preset:{}", preset.name).parse().unwrap();
+            assert_eq!(variant, in_full(preset).parse().unwrap());
+            assert_eq!(variant.to_string(), in_full(preset));
+            let (agent, managed) = (variant.agent.unwrap(), variant.managed.unwrap());
+            assert_eq!(agent.intent.as_deref(), Some(preset.intent));
+            assert_eq!(managed.options.get("stall-budget").map(String::as_str), preset.stall);
+            let guarantee = preset.guarantee.map(|share| format!("guarantee={share}"));
+            assert!(guarantee.is_none_or(|set| managed.set.contains(&set)));
+        }
+        let error = "preset:rediss".parse::<Variant>().unwrap_err().to_string();
+        assert!(error.contains("no preset 'rediss'"), "{error}");
     }
 }

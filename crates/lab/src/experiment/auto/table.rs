@@ -126,14 +126,14 @@ pub(in crate::experiment) fn origins(out: &mut String, records: &[Record]) {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(in crate::experiment) mod tests {
     use super::*;
     use crate::experiment::auto::gates::Gate;
     use crate::report::synthetic::{self, Options};
     use crate::result::{Better, Metric, Outcome, Run, Unit};
 
     /// A record of `touch` with these times (ns) of each variant, in six rounds.
-    pub(in crate::experiment::auto) fn touch(condition: &str, times: &[(&str, f64)]) -> Record {
+    pub(in crate::experiment) fn touch(condition: &str, times: &[(&str, f64)]) -> Record {
         let mut record = synthetic::record(&Options::default());
         let (template, info) = (record.runs[0].clone(), record.variants[0].clone());
         record.cases.truncate(1);

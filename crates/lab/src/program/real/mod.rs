@@ -10,15 +10,20 @@ use super::support::{last_line, need, scaled, system, tail, time_ns, Session};
 use super::{Figures, Launch, Needs, Program, ProgramError, Watch};
 use crate::result::Metric;
 
+mod clickhouse;
 mod duckdb;
 mod go;
 mod jvm;
 mod node;
 mod numpy;
+mod postgresql;
 mod sklearn;
 mod workers;
 
-pub use self::{duckdb::DUCKDB, go::GO, jvm::JVM, node::NODE, numpy::NUMPY, sklearn::SKLEARN, workers::WORKERS};
+pub use self::{
+    clickhouse::CLICKHOUSE, duckdb::DUCKDB, go::GO, jvm::JVM, node::NODE, numpy::NUMPY, postgresql::POSTGRESQL,
+    sklearn::SKLEARN, workers::WORKERS,
+};
 
 /// The last line of a job that found its result right.
 const RIGHT: &str = "right";
@@ -223,7 +228,7 @@ mod tests {
 
     #[test]
     fn each_is_pinned_checks_itself_and_has_a_folder_of_its_own() {
-        for real in [DUCKDB, GO, JVM, NODE, NUMPY, SKLEARN, WORKERS] {
+        for real in [CLICKHOUSE, DUCKDB, GO, JVM, NODE, NUMPY, POSTGRESQL, SKLEARN, WORKERS] {
             assert!(
                 real.packages.iter().all(|package| package.contains("==")),
                 "{}",
