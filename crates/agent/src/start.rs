@@ -11,7 +11,7 @@ use crate::{helper, libc, next, remap, settings, status, sys};
 const SWITCH: &[u8] = b"MEGA_AGENT";
 /// An [`Intent`].
 const INTENT: &[u8] = b"MEGA_AGENT_FOR";
-/// A file for the status page; a `%` in its name stands for the process.
+/// A file for the status page; a `%` in its name stands for the process. Without one the page is in memory alone.
 const STATUS: &[u8] = b"MEGA_AGENT_STATUS";
 
 #[used]
@@ -47,9 +47,7 @@ extern "C" fn constructor() {
         .and_then(Intent::by_name)
         .unwrap_or_default();
     settings.set_status(variable(environment, STATUS).unwrap_or(&[]));
-    if !settings.status().is_empty() {
-        status::open(settings.status(), sys::getpid());
-    }
+    status::open(settings.status(), sys::getpid());
     helper::reap_left();
     helper::start();
     if let Some(register) = libc::register_atfork() {
@@ -90,8 +88,9 @@ extern "C" fn after_fork() {
     status::forget();
     helper::forget();
     let settings = settings::settings();
-    if settings.status().contains(&b'%') {
-        status::open(settings.status(), sys::getpid());
+    let name = settings.status();
+    if name.is_empty() || name.contains(&b'%') {
+        status::open(name, sys::getpid());
     }
     helper::start();
 }

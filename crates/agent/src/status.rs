@@ -1,4 +1,4 @@
-//! The page that says what was done: memory of a file that `MEGA_AGENT_STATUS` names, or nobody's.
+//! The page that says what was done: shared memory that `mega show` finds in the process, or a file that `MEGA_AGENT_STATUS` names.
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -7,11 +7,14 @@ use mega_range::page::{Field, BYTES, MAGIC, VERSION};
 use crate::sys;
 use crate::text::{digits_of, Path};
 
-/// Where the page is mapped; nowhere where nobody asked for it.
+/// Where the page is mapped; nowhere where it could not be made.
 static PAGE: AtomicUsize = AtomicUsize::new(0);
 
-/// Makes the page in a file; a `%` in its name stands for the process.
+/// Makes the page: in a file, where a `%` in its name stands for the process; without a name in memory of no file.
 pub fn open(name: &[u8], pid: i32) {
+    if name.is_empty() {
+        return begin(None, pid);
+    }
     let mut digits = [0u8; 12];
     let split = name.iter().position(|&byte| byte == b'%');
     let (before, after) = name
@@ -30,21 +33,30 @@ pub fn open(name: &[u8], pid: i32) {
     };
     // SAFETY: a file of ours gets its length.
     let sized = unsafe { sys::call(sys::number::FTRUNCATE, [fd as usize, BYTES, 0, 0, 0, 0]) };
-    if let (Ok(_), Ok(page)) = (sized, sys::map_shared(fd, BYTES)) {
-        PAGE.store(page, Ordering::Release);
-        for field in Field::ALL {
-            set(*field, 0);
-        }
-        set_word(1, VERSION);
-        set_word(0, MAGIC);
-        set(Field::Pid, u64::from(pid.unsigned_abs()));
+    if sized.is_ok() {
+        begin(Some(fd), pid);
     }
     sys::close(fd);
 }
 
-/// The page belongs to the process that this one was forked from.
+fn begin(fd: Option<i32>, pid: i32) {
+    let Ok(page) = sys::map_shared(fd, BYTES) else { return };
+    PAGE.store(page, Ordering::Release);
+    for field in Field::ALL {
+        set(*field, 0);
+    }
+    set_word(1, VERSION);
+    set_word(0, MAGIC);
+    set(Field::Pid, u64::from(pid.unsigned_abs()));
+}
+
+/// After fork: the page is the parent's.
 pub fn forget() {
-    PAGE.store(0, Ordering::Release);
+    let page = PAGE.swap(0, Ordering::AcqRel);
+    if page != 0 {
+        // SAFETY: the page is ours, and the helper that writes to it is not in this process.
+        let _ = unsafe { sys::call(sys::number::MUNMAP, [page, BYTES, 0, 0, 0, 0]) };
+    }
 }
 
 fn word(index: usize) -> Option<&'static AtomicU64> {

@@ -24,6 +24,7 @@ pub const ENOSYS: Errno = Errno(38);
 pub mod number {
     pub const CLOSE: usize = 3;
     pub const MMAP: usize = 9;
+    pub const MUNMAP: usize = 11;
     pub const SIGPROCMASK: usize = 14;
     pub const IOCTL: usize = 16;
     pub const PREAD: usize = 17;
@@ -253,11 +254,16 @@ pub fn block_signals(mask: u64) -> u64 {
 }
 
 /// Shared memory of a file.
-pub fn map_shared(fd: i32, bytes: usize) -> Result<usize> {
+pub fn map_shared(fd: Option<i32>, bytes: usize) -> Result<usize> {
     const READ_WRITE: usize = 3;
     const SHARED: usize = 1;
+    const ANONYMOUS: usize = 0x20;
+    let (flags, fd) = match fd {
+        Some(fd) => (SHARED, fd as usize),
+        None => (SHARED | ANONYMOUS, usize::MAX),
+    };
     // SAFETY: a new mapping, where the kernel likes.
-    unsafe { call(number::MMAP, [0, bytes, READ_WRITE, SHARED, fd as usize, 0]) }
+    unsafe { call(number::MMAP, [0, bytes, READ_WRITE, flags, fd, 0]) }
 }
 
 /// Private memory for a stack, with a page below it that faults.

@@ -1,6 +1,7 @@
 //! `mega run` with the agent: who gets it, who does not and is told so, and what it did. What the agent itself does is tested in crates/agent.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -179,6 +180,44 @@ fn an_unprivileged_user_gets_it_alone_and_its_pid_environment_and_status_are_the
     let agent = folder.path().join("libmega_agent.so");
     let expected = format!("{pid} libm.so.6:{} latency\n", agent.display());
     assert_eq!(text(&output.stdout), expected);
+}
+
+#[test]
+fn show_finds_what_an_agent_says_in_a_program_that_was_given_it_by_its_environment_alone() {
+    if !is_root() {
+        return;
+    }
+    // As a service's drop-in does it. The shell forks: each process says its own.
+    let mut shell = Command::new("sh")
+        .args(["-c", "sleep 60 & echo $!; wait"])
+        .env("LD_PRELOAD", library())
+        .env_remove("MEGA_AGENT_STATUS")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(shell.stdout.take().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    let child: u32 = line.trim().parse().unwrap();
+    let said = |pid: u32| {
+        let pid = pid.to_string();
+        let shown = Command::new(env!("CARGO_BIN_EXE_mega"))
+            .args(["show", "--json", &pid])
+            .output();
+        let shown: Value = serde_json::from_slice(&shown.unwrap().stdout).unwrap();
+        let text = shown.to_string();
+        (shown.pointer("/processes/0/agent/pid").and_then(Value::as_u64), text)
+    };
+    let both = [shell.id(), child].map(|pid| (pid, said(pid)));
+    for pid in [child, shell.id()] {
+        let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+    }
+    shell.wait().unwrap();
+    for (pid, (found, text)) in both {
+        assert_eq!(found, Some(u64::from(pid)), "{text}");
+    }
 }
 
 #[test]

@@ -14,7 +14,7 @@ use super::library::LIBRARY;
 
 /// An agent in a process.
 pub struct Agent {
-    /// What it says of itself; none: it keeps no page, or one of another version.
+    /// What it says of itself; none: it is off, or of another version.
     said: Option<Said>,
 }
 
@@ -50,7 +50,7 @@ impl Agent {
     pub fn to_text(&self) -> String {
         match &self.said {
             Some(said) => said.to_text(),
-            None => "keeps no page (MEGA_AGENT_STATUS, or `mega run`, has it keep one)".to_owned(),
+            None => "off, or of another version".to_owned(),
         }
     }
 
