@@ -204,7 +204,7 @@ impl Process {
 
 /// Whether two processes have the same address space, as far as the kernel says so in time: `kcmp` waits for an exec that waits for an
 /// address space.
-pub(crate) fn same_memory(pid: u32, other: u32) -> bool {
+pub fn same_memory(pid: u32, other: u32) -> bool {
     let asked = deadline::within(pid, deadline::CALL, move || sys::same_memory(pid, other));
     asked.is_ok_and(|same| same.unwrap_or(false))
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use mega_core::units::BASE_PAGE_BYTES;
 use mega_linux::proc::{cgroup, stat, status, task, ProcRoot};
+use mega_linux::process::same_memory;
 use mega_linux::process::tasks::{Task, TaskTable};
 use mega_linux::sys::User;
 
@@ -130,7 +131,8 @@ impl Matching {
         &self.rules
     }
 
-    /// The processes that a rule matches. Where there is a table of all, only those are read of /proc that are new in it, or changed.
+    /// The processes that a rule matches, but those that have the memory of their parent, which counts once: an agent's helper, a child of
+    /// vfork. Where there is a table of all, only those are read of /proc that are new in it, or changed.
     ///
     /// # Errors
     /// /proc cannot be listed.
@@ -151,7 +153,10 @@ impl Matching {
             seen.looks += 1;
             let look = seen.looks;
             let mut known = BTreeMap::new();
-            for task in table.iter().filter(|task| !task.is_kernel_thread() && !task.is_over()) {
+            // An agent's helper and a child of vfork have the memory of their parent: it counts once.
+            let has_own =
+                |task: &&Task| !task.is_kernel_thread() && !task.is_over() && !table.is_shared(task.pid, task.parent);
+            for task in table.iter().filter(has_own) {
                 let before = seen.known.remove(&task.pid).filter(|known| known.is_good(task, look));
                 let mut now = before.unwrap_or_else(|| Known {
                     start_ticks: task.start_ticks,
@@ -175,7 +180,13 @@ impl Matching {
         }
         for pid in task::processes(&self.root).map_err(|error| error.to_string())? {
             // One that ends meanwhile, or that we may not see, is none of ours.
-            found.extend(self.process(pid, &mut users).map(|matched| (pid, matched)));
+            let matched = self.process(pid, &mut users);
+            let parent = || stat::read(&self.root, pid).map_or(0, |stat| stat.ppid);
+            found.extend(
+                matched
+                    .filter(|_| !same_memory(pid, parent()))
+                    .map(|matched| (pid, matched)),
+            );
         }
         seen.last = Some((Instant::now(), found.clone()));
         Ok(found)
