@@ -13,6 +13,7 @@ mod act;
 mod admit;
 mod compaction;
 mod events;
+mod others;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -28,6 +29,8 @@ use crate::observe::groups::MemoryGroups;
 use crate::observe::{ProcessId, ProcessView, Snapshot};
 use crate::policy::{Decision, Policy};
 use crate::units::{Blocks, Bytes, Time};
+
+use others::Others;
 
 /// Settings of the loop.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,6 +83,8 @@ pub struct Status {
     pub failed: u64,
     /// Decisions deferred at the last scan.
     pub waiting: u64,
+    /// Regions that others have collapsed: khugepaged, the programs, agents in them.
+    pub by_others: u64,
     /// Memory given back to the system.
     pub returned: Bytes,
     /// Time for which programs may have been stalled, summed over processes.
@@ -130,6 +135,7 @@ pub struct Control<'a, H> {
     settings: Settings,
     observer: &'a mut dyn Observer,
     back_off: BackOff,
+    others: Others,
     pacing: Pacing,
     ageing: Ageing,
     cpu: CpuBucket,
@@ -156,6 +162,7 @@ impl<'a, H: Host> Control<'a, H> {
         let (now, spent) = (host.now(), host.cpu_time());
         Self {
             back_off: BackOff::new(settings.interval),
+            others: Others::default(),
             pacing: Pacing::default(),
             ageing: Ageing::new(host.touch_cost(), settings.interval, settings.budget.stall),
             cpu: CpuBucket::new(settings.budget.cpu, settings.interval, now, spent),
@@ -265,6 +272,7 @@ impl<'a, H: Host> Control<'a, H> {
         self.say_events();
         let alive: BTreeSet<_> = snapshot.processes.iter().map(|process| process.id).collect();
         self.back_off.sweep(snapshot.at, |id| alive.contains(&id));
+        self.others.keep(|id| alive.contains(&id));
         self.pacing.keep(|id| alive.contains(&id));
         self.ageing.keep(|id| alive.contains(&id));
         self.journal_snapshot(&snapshot);

@@ -138,6 +138,13 @@ pub enum Event {
         /// Huge pages whose contents have been read.
         inspected: u64,
     },
+    /// Regions that others collapsed since the scan before: khugepaged, the program, an agent in it.
+    Collapsed {
+        /// PID.
+        pid: u32,
+        /// How many.
+        regions: u64,
+    },
     /// The end of a scan of all processes, with its cost.
     Scanned {
         /// Processes.
@@ -308,6 +315,7 @@ impl Event {
             | Self::Refused { pid, .. }
             | Self::See { pid, .. }
             | Self::Scan { pid, .. }
+            | Self::Collapsed { pid, .. }
             | Self::Age { pid, .. }
             | Self::Decide { pid, .. }
             | Self::Defer { pid, .. }
@@ -409,6 +417,7 @@ mod tests {
                 name: "a \"b\" c=d \n é \u{9b}31m \u{202e}x".into(),
             },
             Event::Gone { pid: 1 },
+            Event::Collapsed { pid: 1, regions: 3 },
             Event::Agent {
                 pid: 7,
                 helper: "process".into(),

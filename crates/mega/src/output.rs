@@ -194,7 +194,16 @@ fn summary(s: &Status) -> String {
         show_duration(s.cpu),
         share(s.cpu, s.elapsed),
     ) + &compacted(s)
+        + &by_others(s)
         + &unscanned(s)
+}
+
+/// Regions that khugepaged, the programs or agents in them have collapsed.
+fn by_others(s: &Status) -> String {
+    match s.by_others {
+        0 => String::new(),
+        n => format!("; {n} collapsed by others"),
+    }
 }
 
 /// Processes that the last scan could not read; why has been said.
@@ -237,6 +246,7 @@ fn summary_json(s: &Status) -> Value {
         "scans": s.scans,
         "promoted": s.promoted,
         "demoted": s.demoted,
+        "collapsed_by_others": s.by_others,
         "failed": s.failed,
         "returned_bytes": s.returned.0,
         "regions": s.regions,

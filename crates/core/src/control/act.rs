@@ -136,7 +136,10 @@ impl<H: Host> Control<'_, H> {
         self.back_off.note(action, outcome, now);
         self.status.stall += stall;
         match (outcome, action.kind) {
-            (Outcome::Done, ActionKind::Promote) => self.status.promoted += 1,
+            (Outcome::Done, ActionKind::Promote) => {
+                self.status.promoted += 1;
+                self.others.promoted(action.process, action.region);
+            }
             (Outcome::Done, ActionKind::Demote) => self.status.demoted += 1,
             _ => self.status.failed += 1,
         }

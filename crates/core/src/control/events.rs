@@ -131,6 +131,14 @@ impl<H: Host> Control<'_, H> {
                 waste += w;
             }
             self.say(scan);
+            let by_others = self.others.collapsed(process);
+            if by_others > 0 {
+                self.status.by_others += by_others;
+                self.say(Event::Collapsed {
+                    pid: process.id.pid,
+                    regions: by_others,
+                });
+            }
         }
         self.status.processes = snapshot.processes.len();
         self.status.regions = regions;

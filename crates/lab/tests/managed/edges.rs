@@ -5,6 +5,10 @@ use std::time::Duration;
 use mega_core::action::Outcome;
 use mega_core::journal::Event;
 use mega_core::observe::Why;
+use mega_core::units::HUGE_PAGE_BYTES;
+use mega_linux::proc::ProcRoot;
+use mega_linux::process::Process;
+use mega_linux::sys::{self, Madvise};
 
 use crate::child::{self, What};
 use crate::support::{
@@ -68,6 +72,50 @@ fn locked_memory_is_promoted_by_what_is_mapped_and_never_demoted() {
     let managed = manage(program.pid, "base", 2);
     assert_eq!(huge_among(program.pid, &all), REGIONS, "{}", managed.summary);
     assert_eq!(tried(&managed), (0, 0), "nothing is tried that the kernel refuses");
+    program.check();
+    assert!(program.quit().success());
+}
+
+#[test]
+fn what_others_collapse_is_told_from_what_we_promote() {
+    const BY_OTHERS: u64 = 8;
+    let _alone = alone();
+    if !can_run(512) {
+        return;
+    }
+    let collapsed = |managed: &Managed| -> u64 {
+        let each = managed.lines.iter().filter_map(|line| match line.event {
+            Event::Collapsed { regions, .. } => Some(regions),
+            _ => None,
+        });
+        each.sum()
+    };
+    let (mut program, ready) = child::start(&[], What::Locked, MIB);
+    let all = addresses(&ready, "all");
+    let manager = Manager::start(&[
+        "--policy",
+        "ingens",
+        "--interval",
+        "300ms",
+        "--dry-run",
+        &program.pid.to_string(),
+    ]);
+    assert!(wait_until(Duration::from_secs(10), || manager.scans_so_far() >= 3));
+    let process = Process::open(&ProcRoot::default(), u32::try_from(program.pid).unwrap()).unwrap();
+    for &address in &all[..BY_OTHERS as usize] {
+        sys::process_madvise(process.pidfd(), address, HUGE_PAGE_BYTES, Madvise::Collapse).unwrap();
+    }
+    let scans = manager.scans_so_far();
+    assert!(wait_until(Duration::from_secs(10), || manager.scans_so_far() >= scans + 3));
+    let managed = manager.stop();
+    assert_eq!(collapsed(&managed), BY_OTHERS, "{}", managed.summary);
+    assert_eq!(managed.summary["collapsed_by_others"], BY_OTHERS);
+    let managed = manage(program.pid, "ingens", 3);
+    assert_eq!(huge_among(program.pid, &all), REGIONS, "{}", managed.summary);
+    assert_eq!(
+        (collapsed(&managed), tried(&managed).0),
+        (0, REGIONS - BY_OTHERS as usize)
+    );
     program.check();
     assert!(program.quit().success());
 }

@@ -19,6 +19,7 @@ struct Figures {
     waste_bytes: u64,
     promotions: u64,
     demotions: u64,
+    by_others: u64,
     stall_ns: u64,
     /// Of the last scan, and of the actions after it.
     refusals: BTreeMap<String, u64>,
@@ -115,7 +116,8 @@ impl Book {
         (!each.is_empty()).then(|| {
             json!({
                 "mapped_bytes": mapped, "huge_bytes": huge, "coverage": share(huge, mapped), "waste_bytes": sum(|f| f.waste_bytes),
-                "promotions": sum(|f| f.promotions), "demotions": sum(|f| f.demotions), "refusals": refusals,
+                "promotions": sum(|f| f.promotions), "demotions": sum(|f| f.demotions),
+                "collapsed_by_others": sum(|f| f.by_others), "refusals": refusals,
                 "stall": share(stall, managed), "stall_ns": stall,
             })
         })
@@ -152,6 +154,7 @@ impl Observer for Book {
                 return;
             }
             Event::Scan { pid, .. }
+            | Event::Collapsed { pid, .. }
             | Event::Age { pid, .. }
             | Event::Defer { pid, .. }
             | Event::Outcome { pid, .. } => pid,
@@ -172,6 +175,7 @@ impl Observer for Book {
                 of.waste_bytes = waste_pages.saturating_mul(page);
                 of.refusals.clear();
             }
+            Event::Collapsed { regions, .. } => of.by_others += regions,
             Event::Age { stall_ns, .. } => of.stall_ns = of.stall_ns.saturating_add(*stall_ns),
             Event::Defer { why, regions, .. } => *of.refusals.entry(word(*why)).or_default() += regions,
             Event::Outcome {

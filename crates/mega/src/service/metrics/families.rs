@@ -260,9 +260,14 @@ fn rules(page: &mut Page, look: &Look, tables: &Tables) {
     }
     let none = OfRule::default();
     let of = |rule: &str| tables.rules.get(rule).unwrap_or(&none);
-    let counters: [Figure<OfRule, u64>; 3] = [
+    let counters: [Figure<OfRule, u64>; 4] = [
         ("mega_promotions_total", "Promotions done.", |of| of.promotions),
         ("mega_demotions_total", "Demotions done.", |of| of.demotions),
+        (
+            "mega_collapsed_by_others_total",
+            "Regions that others have collapsed: khugepaged, the programs, agents in them.",
+            |of| of.by_others,
+        ),
         ("mega_returned_bytes_total", "Memory given back to the system.", |of| {
             of.returned_bytes
         }),

@@ -59,6 +59,8 @@ pub struct OfRule {
     pub promotions: u64,
     /// Demotions done.
     pub demotions: u64,
+    /// Regions that others have collapsed.
+    pub by_others: u64,
     /// Memory given back.
     pub returned_bytes: u64,
     /// Actions that were tried and not done.
@@ -160,6 +162,7 @@ impl Totals {
                 rule.ageing_ns = rule.ageing_ns.saturating_add(*stall_ns);
                 stall = *stall_ns;
             }
+            Event::Collapsed { regions, .. } => rule.by_others += regions,
             Event::Defer {
                 action, why, regions, ..
             } => count(&mut rule.deferred, *action, word(*why), *regions),
