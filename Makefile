@@ -120,6 +120,7 @@ test-reservation: setup
 	@echo "== test reservations"
 	@tests/vm/reservation test plain
 	@tests/vm/reservation mega plain
+	@tests/vm/reservation events
 
 # Each parser with made-up input for so long; `make test` does so for a minute. Nothing of it needs root.
 FUZZ_SECONDS ?= 3600
