@@ -4,7 +4,7 @@
 # Others: test-vm (what depends on the kernel, on Debian's stock kernels under QEMU), test-module (mega.ko on the same), test-module-debug (and on
 #   a debug kernel), test-live (mega on the same), test-reservation and reservation-experiments (kernel/reservation), fuzz and hostile (longer
 #   than in make test), vm-experiments (what needs mega.ko), test-programs (real programs at full size under Memomania),
-#   packages (.deb and .rpm), test-packages (those under systemd in a clean Debian), build, check (format, lints and pure unit tests in under a minute), results (the documents' tables, from the records
+#   packages (.deb and .rpm), test-packages (those under systemd in a clean Debian), test-sweeps (a sweep by GNU parallel, HyperQueue and Slurm), build, check (format, lints and pure unit tests in under a minute), results (the documents' tables, from the records
 #   in results; make results RUN=1 simulates the papers' experiments anew first), lint, bench, install, clean.
 
 SHELL := /bin/sh
@@ -21,7 +21,7 @@ AGENT := $(dir $(MEGA))../agent/libmega_agent.so
 
 TEST := $(CARGO) test --workspace --release --locked --no-fail-fast
 
-.PHONY: all setup setup-test build demo test test-machine test-beside test-vm test-module test-module-debug test-live test-reservation reservation-experiments fuzz hostile vm-experiments test-programs packages test-packages check results lint bench install clean
+.PHONY: all setup setup-test build demo test test-machine test-beside test-vm test-module test-module-debug test-live test-reservation reservation-experiments fuzz hostile vm-experiments test-programs packages test-packages test-sweeps check results lint bench install clean
 
 all: build
 
@@ -164,7 +164,14 @@ packages: build $(TOOLS)/cargo-deb $(TOOLS)/cargo-generate-rpm
 test-packages: packages
 	@packaging/setup.sh packages
 	@echo "== test packages"
+	@tests/packages/manifest
 	$(SUDO) tests/packages/run
+
+# GNU parallel, HyperQueue and Slurm, each killed in the middle of a sweep; a minute. Needs root.
+test-sweeps: build
+	@packaging/setup.sh sweeps
+	@echo "== test sweeps"
+	$(SUDO) tests/sweeps
 
 clean:
 	$(CARGO) clean

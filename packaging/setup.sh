@@ -42,6 +42,15 @@ fi
 if [ "${1:-}" = packages ]; then
     need debootstrap debootstrap
     need systemd-nspawn systemd-container
+    need /usr/share/python-wheels python3-venv
+fi
+if [ "${1:-}" = sweeps ]; then
+    need parallel parallel
+    need slurmctld slurmctld
+    need slurmd slurmd
+    need sbatch slurm-client
+    need ip iproute2
+    need /usr/share/python-wheels python3-venv
 fi
 if [ "${1:-}" = vm ]; then
     need qemu-system-x86_64 qemu-system-x86

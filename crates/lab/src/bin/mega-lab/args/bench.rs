@@ -70,7 +70,7 @@ mega bench auto --table FILES   the document, with auto's gates, from such recor
 mega bench scale                what looking costs as there is more to look at\n\
 mega bench compare A B          two results of the same experiment side by side\n\n\
 Variants: base, thp-always, thp-madvise, thp-always-defrag, thp-none0, mthp-64k, a policy (mega, ingens, trim ...)\n\
-or auto (agent and manager), auto:agent, auto:manager,\n\
+or auto (agent and manager), auto:agent, auto:manager, preset:NAME,\n\
 with parameters and on a backdrop: mega:uprom=30%, thp-always+trim, mthp-64k+mega. Or page sizes by\n\
 libmemomania: mosaic:2M, mosaic:1G, mosaic:heap=1G@0/2M:anon=4K (as mega mosaic, / for its commas).\n\
 Each setting that a variant makes is put back; after kill -9 by the next start or `mega off`."
