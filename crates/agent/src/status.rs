@@ -1,4 +1,4 @@
-//! The page that says what was done: shared memory that `mega show` finds in the process, or a file that `MEGA_AGENT_STATUS` names.
+//! The page that says what was done: a file that `MEGA_AGENT_STATUS` names, or else shared memory that `mega show` finds in the process.
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -10,7 +10,7 @@ use crate::text::{digits_of, Path};
 /// Where the page is mapped; nowhere where it could not be made.
 static PAGE: AtomicUsize = AtomicUsize::new(0);
 
-/// Makes the page: in a file, where a `%` in its name stands for the process; without a name in memory of no file.
+/// Makes the page: in a file, where a `%` in its name stands for the process; without one in memory of no file.
 pub fn open(name: &[u8], pid: i32) {
     if name.is_empty() {
         return begin(None, pid);
@@ -25,17 +25,14 @@ pub fn open(name: &[u8], pid: i32) {
     } else {
         &[]
     };
-    let Some(path) = Path::of(&[before, number, after.get(1..).unwrap_or(&[])]) else {
-        return;
-    };
-    let Ok(fd) = sys::open(path.bytes(), sys::O_RDWR_CREAT_CLOEXEC) else {
-        return;
+    let path = Path::of(&[before, number, after.get(1..).unwrap_or(&[])]);
+    // A file that cannot be made, as after a change of user, is no reason to say nothing.
+    let Some(fd) = path.and_then(|path| sys::open(path.bytes(), sys::O_RDWR_CREAT_CLOEXEC).ok()) else {
+        return begin(None, pid);
     };
     // SAFETY: a file of ours gets its length.
     let sized = unsafe { sys::call(sys::number::FTRUNCATE, [fd as usize, BYTES, 0, 0, 0, 0]) };
-    if sized.is_ok() {
-        begin(Some(fd), pid);
-    }
+    begin(sized.is_ok().then_some(fd), pid);
     sys::close(fd);
 }
 

@@ -56,6 +56,7 @@ fn the_kernels_reservations_and_promotions_are_the_simulators_event_by_event() {
                 ("reserve", after.reserved - before.reserved),
                 ("promote", after.reserve_promoted - before.reserve_promoted),
             ];
+            assert!(events.iter().all(|(_, times)| *times <= 1), "{events:?}");
             for (event, _) in events.iter().filter(|(_, times)| *times == 1) {
                 made.push(format!("{t} {i} {event} {block} {}", populated[block]));
             }

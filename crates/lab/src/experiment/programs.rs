@@ -129,9 +129,18 @@ pub fn document(records: &[Record]) -> String {
     let seen = table::seen(records);
     let mut out = String::from(
         "# Real programs, measured\n\nMade by `make results` from the records in `results/programs`; do not edit. Medians of variants in \
-         alternation, relative to base pages in the same record; speed above 1 is better, memory below 1.\n\n",
+         alternation,\nrelative to base pages in the same record; speed above 1 is better, memory below 1.\n\n",
     );
     table::origins(&mut out, records);
+    let runs = records.iter().flat_map(|record| &record.runs);
+    let doubtful = runs.clone().filter(|run| !run.noise.doubtful.is_empty()).count();
+    if doubtful > 0 {
+        let all = runs.count();
+        let _ = writeln!(
+            out,
+            "{doubtful} of {all} runs are doubtful: the machine was disturbed. Ratios under 5 % say nothing then.\n"
+        );
+    }
     out += "![speed and memory of each program, relative to base pages](programs.svg)\n\n";
     let there: Vec<&Seen<'_>> = seen.iter().collect();
     table::speed_and_memory(&mut out, &there, &VARIANTS[1..]);
