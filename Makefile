@@ -160,7 +160,7 @@ $(TOOLS)/cargo-generate-rpm:
 packages: build $(TOOLS)/cargo-deb $(TOOLS)/cargo-generate-rpm
 	@packaging/build
 
-# In a container by systemd-nspawn; four minutes. Needs root.
+# In a container by systemd-nspawn; two minutes, eight where the tools are to be built. Needs root.
 test-packages: packages
 	@packaging/setup.sh packages
 	@echo "== test packages"
