@@ -2,9 +2,10 @@
 //!
 //! A helper beside the program looks at the program's own mappings and page tables, decides by the rules of
 //! [`mega_range`], and acts by `madvise` on the program's own memory. Nothing here uses the program's C library beyond
-//! the few symbols of `libc`, allocates, or leaves a descriptor in the program's table. Three functions are interposed:
+//! the few symbols of `libc`, allocates, or leaves a descriptor in the program's table. Four functions are interposed:
 //! `pthread_create`, the moment from which on a thread is the better helper; `_exit`, after which the helper has nobody
-//! to reap it; and `mremap`, which fails while advice has reached a part of a mapping.
+//! to reap it; `mmap`, whose memory is filled before the helper has seen it; and `mremap`, which fails while advice has
+//! reached a part of a mapping.
 //!
 //! | module | subject |
 //! | --- | --- |
@@ -16,6 +17,7 @@
 //! | `look` | what is populated in them |
 //! | `machine` | settings, free blocks, limits of control groups |
 //! | `act` | carries out orders |
+//! | `birth` | `mmap`: advice before the first touch |
 //! | `remap` | `mremap` while advice is under way |
 //! | `status` | the page that says what was done |
 //! | `memory` | copying and comparing bytes, without the C library |
@@ -33,6 +35,7 @@
 extern crate std;
 
 mod act;
+mod birth;
 mod helper;
 mod libc;
 mod look;

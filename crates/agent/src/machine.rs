@@ -18,11 +18,14 @@ pub struct Machine {
     defrag: Option<i32>,
     buddyinfo: Option<i32>,
     statm: Option<i32>,
+    schedstat: Option<i32>,
     levels: [Level; LEVELS],
     faults: Faults,
     is_compacting: bool,
     is_short: bool,
     is_near: bool,
+    waited: Waited,
+    busy_until_ns: u64,
     settings_at_ns: u64,
     limits_at_ns: u64,
 }
@@ -41,6 +44,20 @@ const NO_LEVEL: Level = Level {
 const SETTINGS_NS: u64 = 5_000_000_000;
 const LIMITS_NS: u64 = 20_000_000;
 
+/// How long the helper has waited for a processor, and how many times it got one.
+#[derive(Clone, Copy)]
+struct Waited {
+    ns: u64,
+    times: u64,
+}
+
+/// A wait for a processor from which on none is spare: where one is, the helper gets it within 0.1 ms.
+const BUSY_NS: u64 = 250_000;
+/// So many waits are judged together.
+const BUSY_TIMES: u64 = 8;
+/// How long that counts: busy programs pause.
+const BUSY_FOR_NS: u64 = 1_000_000_000;
+
 /// Whether THP is switched off for the program except where advised (6.18): then `always` means `madvise`.
 fn is_except_advised() -> bool {
     // SAFETY: asks only. 3 is the flag with the exception.
@@ -54,11 +71,14 @@ impl Machine {
             defrag: None,
             buddyinfo: None,
             statm: None,
+            schedstat: None,
             levels: [NO_LEVEL; LEVELS],
             faults: Faults::Never,
             is_compacting: false,
             is_short: false,
             is_near: false,
+            waited: Waited { ns: 0, times: 0 },
+            busy_until_ns: 0,
             settings_at_ns: 0,
             limits_at_ns: 0,
         }
@@ -69,6 +89,7 @@ impl Machine {
         *self = Machine::new();
         let open = |path: &[u8]| sys::open(path, sys::O_RDONLY | sys::O_CLOEXEC).ok();
         self.statm = Some(open(b"/proc/self/statm\0")?);
+        self.schedstat = open(b"/proc/thread-self/schedstat\0");
         self.enabled = open(b"/sys/kernel/mm/transparent_hugepage/enabled\0");
         self.defrag = open(b"/sys/kernel/mm/transparent_hugepage/defrag\0");
         self.buddyinfo = open(b"/proc/buddyinfo\0");
@@ -154,9 +175,27 @@ impl Machine {
         }
         if now_ns.saturating_sub(self.limits_at_ns) > LIMITS_NS {
             self.limits_at_ns = now_ns;
+            self.look_at_waits(now_ns);
             self.is_short = self.is_compacting && self.free_blocks().is_some_and(|blocks| blocks < BLOCKS);
             self.is_near = self.levels.iter().any(|level| level.is_near().unwrap_or(false));
         }
+    }
+
+    fn look_at_waits(&mut self, now_ns: u64) {
+        let Some(waited) = waited(self.schedstat) else { return };
+        let times = waited.times.saturating_sub(self.waited.times);
+        if times >= BUSY_TIMES {
+            let ns = waited.ns.saturating_sub(self.waited.ns);
+            self.waited = waited;
+            if ns / times > BUSY_NS {
+                self.busy_until_ns = now_ns.saturating_add(BUSY_FOR_NS);
+            }
+        }
+    }
+
+    /// Whether the helper has to wait for a processor at this moment.
+    pub fn is_busy(&self, now_ns: u64) -> bool {
+        now_ns < self.busy_until_ns
     }
 
     pub fn faults(&self) -> Faults {
@@ -211,4 +250,14 @@ fn read(fd: Option<i32>, buffer: &mut [u8]) -> Option<&[u8]> {
 fn number(fd: Option<i32>) -> Option<u64> {
     let mut buffer = [0u8; 32];
     decimal(Text(read(fd, &mut buffer)?).until(b'\n'))
+}
+
+/// Time run, time waited, times run: none where the kernel does not count them.
+fn waited(schedstat: Option<i32>) -> Option<Waited> {
+    let mut buffer = [0u8; 128];
+    let mut words = Text(read(schedstat, &mut buffer)?);
+    let _run = words.word();
+    let ns = decimal(words.word())?;
+    let times = decimal(Text(words.word()).until(b'\n'))?;
+    Some(Waited { ns, times })
 }

@@ -12,7 +12,7 @@ const FAILED: usize = usize::MAX;
 /// Each try needs further advice in that very moment.
 const TRIES: u32 = 8;
 
-/// Advices begun, and of these the last that has ended. A fork or the helper's end may come in between.
+/// Advices begun, and those that have ended.
 static BEGUN: AtomicU32 = AtomicU32::new(0);
 static ENDED: AtomicU32 = AtomicU32::new(0);
 static ADVICE: AtomicUsize = AtomicUsize::new(0);
@@ -27,10 +27,15 @@ pub fn begin() {
 /// Gives this advice by `advise`, and mends what it should not have reached.
 pub fn under_way<T>(advice: usize, advise: impl FnOnce() -> T) -> T {
     ADVICE.store(advice, Ordering::SeqCst);
-    let begun = BEGUN.fetch_add(1, Ordering::SeqCst).wrapping_add(1);
+    BEGUN.fetch_add(1, Ordering::SeqCst);
     let done = advise();
-    ENDED.store(begun, Ordering::SeqCst);
+    ENDED.fetch_add(1, Ordering::SeqCst);
     done
+}
+
+/// After a fork, or where a helper was ended: what it was about to advise it does not any more.
+pub fn forget() {
+    ENDED.store(BEGUN.load(Ordering::SeqCst), Ordering::SeqCst);
 }
 
 /// Moves or resizes a mapping as the C library's function of this name.

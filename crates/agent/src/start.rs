@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use mega_range::intent::Intent;
 
-use crate::{helper, libc, next, remap, settings, status, sys};
+use crate::{birth, helper, libc, next, remap, settings, status, sys};
 
 /// `off` starts nothing.
 const SWITCH: &[u8] = b"MEGA_AGENT";
@@ -32,6 +32,7 @@ static EXIT: AtomicUsize = AtomicUsize::new(0);
 
 extern "C" fn constructor() {
     remap::begin();
+    birth::begin();
     EXIT.store(next::function(c"_exit").unwrap_or(0), Ordering::Relaxed);
     let Some(address) = libc::environ() else { return };
     // SAFETY: the C library has set it before it runs constructors.
@@ -86,6 +87,8 @@ pub extern "C" fn _Exit(status: i32) -> ! {
 /// In the child: the helper and the page are its parent's.
 extern "C" fn after_fork() {
     status::forget();
+    remap::forget();
+    birth::forget();
     helper::forget();
     let settings = settings::settings();
     let name = settings.status();

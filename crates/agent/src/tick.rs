@@ -3,12 +3,14 @@
 use core::cell::UnsafeCell;
 
 use mega_range::auto::{Auto, Pace};
+use mega_range::birth::Births;
 use mega_range::orders::Orders;
 use mega_range::page::{Field, Reason};
 use mega_range::span::REGION;
 use mega_range::world::Conditions;
 
 use crate::act::Hands;
+use crate::birth;
 use crate::look::Look;
 use crate::machine::Machine;
 use crate::mappings::Mappings;
@@ -20,15 +22,17 @@ use crate::sys::{self, Result};
 const LEAST_BYTES: u64 = 32 << 20;
 /// The shortest pause while a region that was left to the program may be reached at any moment.
 const AHEAD_NS: u64 = 50_000;
-/// The pause while something happens.
+/// The pause while something happens, and the same once what the program maps is advised at birth.
 const GROWING_NS: u64 = 2_000_000;
+const KNOWN_NS: u64 = 10_000_000;
 /// The pause between collapses.
 const SWEEP_NS: u64 = 10_000_000;
 /// The longest pause, and from which one on pauses grow slowly: a program that has just begun to wait may soon go on.
 const IDLE_NS: u64 = 200_000_000;
 const SLOWLY_NS: u64 = 40_000_000;
-/// Looks take a tenth of a processor at most, while nothing is done.
+/// Looks take a tenth of a processor at most, while nothing is done; a fiftieth where no processor is spare.
 const LOOK_SHARE: u64 = 9;
+const BUSY_LOOK_SHARE: u64 = 49;
 /// How soon mappings are read again while populating ahead.
 const MAPPINGS_NS: u64 = 2_000_000;
 /// How long a change of mappings counts as such.
@@ -89,6 +93,7 @@ pub unsafe fn run(ready: &Ready, mut nap: impl FnMut(u64) -> core::result::Resul
     // SAFETY: the caller's.
     let mind = unsafe { &mut *MIND.0.get() };
     mind.look.begin(ready.pagemap);
+    birth::allow(Births::default(), 0);
     let mut state = State::default();
     let mut pause = GROWING_NS;
     loop {
@@ -151,9 +156,14 @@ fn tick(mind: &mut Mind, maps: i32, state: &mut State) -> core::result::Result<u
     mind.machine.look(now);
     if !is_ahead || now.saturating_sub(state.mappings_ns) > MAPPINGS_NS {
         state.mappings_ns = now;
+        // Whatever was born by now is among the mappings that are read after it.
+        let born = birth::take();
         mind.mappings.read(maps).map_err(|_| Reason::NoProc)?;
         if mind.auto.follow(mind.mappings.list()) > 0 {
             state.mapping_ns = now;
+        }
+        for address in born.into_iter().filter(|&address| address != 0) {
+            mind.auto.born(address);
         }
         status::set(Field::Ranges, mind.auto.table().ranges().len() as u64);
         status::set(Field::Missed, mind.auto.table().missed());
@@ -165,15 +175,25 @@ fn tick(mind: &mut Mind, maps: i32, state: &mut State) -> core::result::Result<u
         is_short_of_blocks: mind.machine.is_short_of_blocks(),
         is_near_limit: mind.machine.is_near_limit(),
         is_mapping: now.saturating_sub(state.mapping_ns) < MAPPING_NS,
+        is_busy: mind.machine.is_busy(now),
     };
     let pace = mind.auto.decide(&conditions, &mut mind.look, &mut mind.orders);
+    let births = mind.auto.births(&conditions);
+    birth::allow(births, now);
+    let history = mind.auto.history();
+    status::set(Field::Dense, history.dense.into());
+    status::set(Field::Sparse, history.sparse.into());
     let decided = sys::now_ns();
     let looked = decided.saturating_sub(now);
     status::add(Field::Looks, 1);
     status::add(Field::LookNs, looked);
     act_on(mind, maps);
     let acted = sys::now_ns().saturating_sub(decided);
-    let floor = looked.saturating_mul(LOOK_SHARE).saturating_sub(acted);
+    let share = match pace {
+        Pace::Growing | Pace::Idle if conditions.is_busy => BUSY_LOOK_SHARE,
+        _ => LOOK_SHARE,
+    };
+    let floor = looked.saturating_mul(share).saturating_sub(acted);
     let pause = match pace {
         Pace::Ahead => {
             let has_acted = !mind.orders.list().is_empty();
@@ -190,6 +210,7 @@ fn tick(mind: &mut Mind, maps: i32, state: &mut State) -> core::result::Result<u
                 state.ahead_ns
             }
         }
+        Pace::Growing if births.most_bytes > 0 => KNOWN_NS,
         Pace::Growing => GROWING_NS,
         Pace::Idle if !mind.auto.is_swept() => idle(state).min(SWEEP_NS),
         Pace::Idle => idle(state),

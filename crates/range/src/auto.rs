@@ -6,11 +6,12 @@
 //! filled before the advice, or without it, is collapsed once the range has paused, within the stall budget.
 
 use crate::ahead::{Ahead, Limit};
+use crate::birth::{Births, MOST_PROBED, PROBES};
 use crate::credit::Credit;
-use crate::density::{Density, Population};
+use crate::density::{Density, Population, HISTORY_REGIONS};
 use crate::intent::Intent;
 use crate::orders::{Order, Orders, Outcome};
-use crate::span::{Span, PAGES, REGION};
+use crate::span::{Span, PAGE, PAGES, REGION};
 use crate::table::{Advice, Range, Table};
 use crate::waste;
 use crate::world::{Conditions, Faults, Memory};
@@ -45,12 +46,14 @@ pub enum Pace {
 const LOOKS: u32 = 512;
 /// Regions looked at in one call.
 const CHUNK: usize = 32;
-/// Every so many-th range stays on base pages as a probe.
-const PROBES: u32 = 16;
 /// Regions filled one after another before a helper populates ahead.
 const STREAK: u32 = 4;
 /// A range that did not grow for so long has paused.
 pub const PAUSE_NS: u64 = 200_000_000;
+/// The same where no processor is spare: what is soon freed again is not worth the time.
+pub const BUSY_PAUSE_NS: u64 = 1_000_000_000;
+/// Part of the time for collapses that is left where no processor is spare.
+const BUSY_PART: u32 = 5;
 /// What a region that is not full has waited before the program is taken to have gone elsewhere.
 const ELSEWHERE_NS: u64 = 50_000_000;
 /// The pauses between sweeps of a range.
@@ -82,7 +85,7 @@ impl Auto {
         Auto {
             intent: Intent::Balanced,
             table: Table::new(),
-            history: Density { dense: 0, sparse: 0 },
+            history: Density::NONE,
             credit: Credit::full(),
             off: Off {
                 advise: false,
@@ -130,6 +133,41 @@ impl Auto {
         self.table.follow(mappings)
     }
 
+    /// Takes in that the mapping at this address was advised at birth.
+    pub fn born(&mut self, address: u64) {
+        let of = |range: &&Range| range.mapping.start <= address && address < range.mapping.end;
+        let Some(mapping) = self.table.ranges().iter().find(of).map(|range| range.mapping) else {
+            return;
+        };
+        self.mark(mapping, |range| {
+            if matches!(range.advice, Advice::None | Advice::Probe) {
+                range.advice = Advice::Asked;
+            }
+        });
+    }
+
+    /// What may be advised at birth under these conditions.
+    pub fn births(&self, conditions: &Conditions) -> Births {
+        let resident = conditions.resident_bytes;
+        let waste = self.history.waste(resident) + self.table.bloat_pages() * PAGE;
+        let may = conditions.faults == Faults::Advised
+            && !self.off.advise
+            && self.intent.allows_huge_faults()
+            && !conditions.is_short_of_blocks
+            && !conditions.is_near_limit
+            && conditions.now_ns >= self.back_off_until_ns
+            && self.history.dense >= HISTORY_REGIONS
+            && waste <= waste::allowance(resident, false);
+        Births {
+            most_bytes: if may { resident } else { 0 },
+        }
+    }
+
+    /// Finished regions of all ranges.
+    pub fn history(&self) -> Density {
+        self.history
+    }
+
     /// Whether all ranges were swept and nothing is due.
     pub fn is_swept(&self) -> bool {
         self.is_swept
@@ -138,7 +176,7 @@ impl Auto {
     /// Decides what is to be done now.
     pub fn decide(&mut self, conditions: &Conditions, memory: &mut impl Memory, orders: &mut Orders) -> Pace {
         orders.clear();
-        self.credit.earn(conditions.now_ns, self.intent.stall_permille());
+        self.credit.earn(conditions.now_ns, self.stall_permille(conditions));
         if conditions.faults == Faults::Never {
             self.is_swept = true;
             return Pace::Idle;
@@ -189,6 +227,19 @@ impl Auto {
             }
         }
         pace
+    }
+
+    /// The share of time for collapses: where no processor is spare, the program pays for all of a call, not for a stall
+    /// alone.
+    fn stall_permille(&self, conditions: &Conditions) -> Option<u32> {
+        let permille = self.intent.stall_permille();
+        permille.map(|permille| {
+            if conditions.is_busy {
+                permille / BUSY_PART
+            } else {
+                permille
+            }
+        })
     }
 
     /// Regions that may yet be populated ahead.
@@ -323,11 +374,14 @@ impl Auto {
             if !memory.populations(range.edge, seen) {
                 break;
             }
+            // Several threads may fill at once, each a region of its own: what is not full is finished once it stays so.
+            let first = seen.first().copied().unwrap_or_default();
+            let is_settled = !first.is_full() && self.is_elsewhere(range, first, conditions);
             let mut finished = 0;
             let mut next = seen.iter().skip(1);
             for population in seen.iter() {
                 let next_begun = next.next().is_some_and(|next| !next.is_empty());
-                if !population.is_full() && !next_begun {
+                if !population.is_full() && !(next_begun && is_settled) {
                     break;
                 }
                 // What is mapped huge says nothing about how densely the program fills it.
@@ -405,12 +459,12 @@ impl Auto {
                 let allowed = waste::allowed_regions(conditions.resident_bytes, conditions.is_near_limit) / 2;
                 let isolated = if is_blocked { 0 } else { memory.isolated(rest) };
                 if (is_blocked || range.is_sparse || isolated > allowed) && orders.push(withdraw) {
-                    let sparse = isolated.min(u64::from(u32::MAX)) as u32;
-                    self.history.sparse = self.history.sparse.saturating_add(sparse);
+                    self.history.count_isolated(isolated);
                     self.mark(range.mapping, |range| {
                         range.advice = Advice::Withdrawn;
                         // It is learned anew; holes that were seen count at once.
-                        range.density = Density { dense: 0, sparse };
+                        range.density = Density::NONE;
+                        range.density.count_isolated(isolated);
                         range.is_sparse = false;
                     });
                 }
@@ -424,7 +478,7 @@ impl Auto {
                 }
                 if range.advice == Advice::None {
                     self.candidates = self.candidates.wrapping_add(1);
-                    if self.candidates % PROBES == 0 && range.span.region_count() < u64::from(PROBES) * 4 {
+                    if self.candidates % PROBES == 0 && range.span.region_count() < MOST_PROBED {
                         self.mark(range.mapping, |range| range.advice = Advice::Probe);
                         return;
                     }
@@ -441,11 +495,13 @@ impl Auto {
         }
     }
 
-    /// Whether another range of the mapping fills sparsely: its holes would be mapped huge with the rest.
+    /// Whether another range of the mapping fills sparsely, or may: its holes would be mapped huge with the rest.
     fn has_sparse(&self, mapping: Span) -> bool {
         let of = self.table.ranges().iter().filter(|range| range.mapping == mapping);
-        of.into_iter()
-            .any(|range| range.density.sparse > 0 && !range.density.is_dense(0))
+        of.into_iter().any(|range| {
+            let is_unknown = range.density.dense == 0 && range.waiting.0 > 0;
+            is_unknown || (range.density.sparse > 0 && !range.density.is_dense(0))
+        })
     }
 
     fn mark(&mut self, mapping: Span, mark: impl Fn(&mut Range)) {
@@ -522,7 +578,8 @@ impl Auto {
             return;
         }
         // Where faults may not map huge pages, what lies well behind the edge is collapsed while the range grows.
-        let is_growing = now.saturating_sub(range.grown_ns) < PAUSE_NS;
+        let pause = if conditions.is_busy { BUSY_PAUSE_NS } else { PAUSE_NS };
+        let is_growing = now.saturating_sub(range.grown_ns) < pause;
         let end = if !is_growing {
             range.end()
         } else if range.advice == Advice::Asked || conditions.faults == Faults::Always {

@@ -56,9 +56,18 @@ pub struct Density {
     pub dense: u32,
     /// Regions that were not.
     pub sparse: u32,
+    /// Base pages of all of them that were not populated.
+    pub holes: u32,
 }
 
 impl Density {
+    /// Nothing counted.
+    pub const NONE: Density = Density {
+        dense: 0,
+        sparse: 0,
+        holes: 0,
+    };
+
     /// Counts a finished region.
     pub fn count(&mut self, population: Population) {
         if population.is_dense() {
@@ -66,6 +75,21 @@ impl Density {
         } else {
             self.sparse = self.sparse.saturating_add(1);
         }
+        self.holes = self.holes.saturating_add(population.holes());
+    }
+
+    /// Counts regions of which next to nothing is populated.
+    pub fn count_isolated(&mut self, regions: u64) {
+        let regions = u32::try_from(regions).unwrap_or(u32::MAX);
+        self.sparse = self.sparse.saturating_add(regions);
+        self.holes = self.holes.saturating_add(regions.saturating_mul(PAGES));
+    }
+
+    /// What huge pages would waste of so much memory that is filled like this.
+    pub fn waste(self, bytes: u64) -> u64 {
+        let pages = (u64::from(self.dense) + u64::from(self.sparse)) * u64::from(PAGES);
+        let waste = u128::from(bytes) * u128::from(self.holes);
+        u64::try_from(waste / u128::from(pages.max(1))).unwrap_or(u64::MAX)
     }
 
     /// Whether at least `least` regions were dense, and sparse ones are under a twentieth of them.
@@ -88,7 +112,11 @@ mod tests {
     use super::*;
 
     fn counted(dense: u32, sparse: u32) -> Density {
-        Density { dense, sparse }
+        Density {
+            dense,
+            sparse,
+            holes: 0,
+        }
     }
 
     #[test]
@@ -100,7 +128,20 @@ mod tests {
         let mut density = Density::default();
         density.count(of(512));
         density.count(of(85));
-        assert_eq!(density, counted(1, 1));
+        assert_eq!((density.dense, density.sparse, density.holes), (1, 1, 427));
+        density.count_isolated(2);
+        assert_eq!((density.sparse, density.holes), (3, 427 + 1024));
+    }
+
+    #[test]
+    fn what_would_be_wasted_is_what_was_not_populated_so_far() {
+        let half = Density {
+            dense: 1,
+            sparse: 1,
+            holes: 512,
+        };
+        assert_eq!(half.waste(1 << 30), 1 << 29);
+        assert_eq!(Density::default().waste(1 << 30), 0);
     }
 
     #[test]

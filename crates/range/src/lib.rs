@@ -13,6 +13,7 @@
 //! | [`density`] | how densely a range is filled |
 //! | [`waste`] | how much memory may be spent on huge pages that the program does not use |
 //! | [`credit`] | how long a program may be stalled |
+//! | [`birth`] | advice for a mapping before its first touch |
 //! | [`ahead`] | populating ahead of the program, group by group |
 //! | [`table`] | ranges followed by address, whatever the mappings do |
 //! | [`world`] | what is known when it is decided |
@@ -25,6 +26,7 @@
 
 pub mod ahead;
 pub mod auto;
+pub mod birth;
 pub mod credit;
 pub mod density;
 pub mod intent;

@@ -72,6 +72,12 @@ fields! {
     CollapseOff "collapse_off",
     /// The error number that switched splits off.
     SplitOff "split_off",
+    /// Mappings advised before their first touch.
+    Born "advised_at_birth",
+    /// Finished regions that the program has filled densely.
+    Dense "dense_regions",
+    /// And those that it has not.
+    Sparse "sparse_regions",
 }
 
 impl Field {

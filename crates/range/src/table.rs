@@ -141,7 +141,7 @@ const NOTHING: Range = Range {
     is_part: false,
     advice: Advice::None,
     edge: 0,
-    density: Density { dense: 0, sparse: 0 },
+    density: Density::NONE,
     streak: 0,
     grown_ns: 0,
     waiting: (0, 0),

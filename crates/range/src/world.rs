@@ -42,4 +42,6 @@ pub struct Conditions {
     pub is_near_limit: bool,
     /// The program maps and unmaps just now.
     pub is_mapping: bool,
+    /// Whoever helps takes processor time away from somebody.
+    pub is_busy: bool,
 }

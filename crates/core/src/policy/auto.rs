@@ -2,9 +2,10 @@
 //!
 //! - A region that is densely populated (90 %) is promoted without waiting for accessed bits: what was just filled is used. A collapse stalls
 //!   the faults of its mapping, so while its range (a run of adjacent regions) grows slowly, only regions well behind the growing edge are
-//!   promoted, and the others as soon as the range pauses: nothing of it changed between two looks. A range that grows fast, or in which
-//!   faults map huge pages by themselves (the program or an agent in it advised that), waits for the pause as a whole. A region that stayed
-//!   as it is for 5 s is promoted wherever the edge is.
+//!   promoted, and the others as soon as the range pauses: nothing of it changed between two looks. A range that grows fast waits for the
+//!   pause as a whole. A region that stayed as it is for 5 s is promoted wherever the edge is.
+//! - A program that is served already (an agent in it or its allocator collapses, or has faults map huge pages) is left to that: only what
+//!   stayed as it is for 5 s is promoted. Doing the same twice costs twice.
 //! - Sparse regions never are. The holes that promotions fill, with what other huge pages are known to waste, stay within 3 % of the resident
 //!   memory, or 64 MB; when memory is short nothing is wasted.
 //! - Huge pages that are mostly zero-filled are split, as `trim` does; beyond the allowance the most wasteful go first.
@@ -12,6 +13,7 @@
 //!   page stays as it is: it costs nothing.
 //! - While memory grows it asks to look again soon.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use mega_range::intent::Intent;
@@ -71,6 +73,8 @@ struct Past {
     populated: u16,
     /// It was seen base-mapped: what its huge page wastes are the holes of then.
     was_base: bool,
+    /// A huge page maps it.
+    is_huge: bool,
 }
 
 /// A base-mapped region that may be promoted, as far as it goes.
@@ -99,12 +103,14 @@ struct Look {
     /// Regions that are new, huge and base-mapped.
     new_huge: usize,
     new_base: usize,
+    /// Regions that somebody else has collapsed.
+    collapsed: usize,
 }
 
 impl Look {
-    /// Faults map huge pages by themselves: the program advised it, or an agent in it did. Then only what came before that is left.
+    /// Faults map huge pages by themselves, or others collapse: the program advised it, its allocator does it, or an agent in it.
     fn is_served(&self) -> bool {
-        self.is_known && self.new_huge > self.new_base
+        self.collapsed > 0 || (self.is_known && self.new_huge > self.new_base)
     }
 }
 
@@ -114,6 +120,10 @@ pub struct Auto {
     params: AutoParams,
     intent: Intent,
     past: Table<Past>,
+    /// Processes that others serve.
+    served: BTreeSet<ProcessId>,
+    /// What the last decision promotes.
+    promoted: BTreeSet<(ProcessId, Region)>,
     /// When any program last grew.
     grew: Option<Time>,
     /// Looks in a row at which free blocks were too few.
@@ -143,10 +153,11 @@ impl Auto {
     }
 
     /// Looks at a process, and remembers it.
-    fn look(past: &mut Table<Past>, process: &ProcessView, now: Time) -> Look {
+    fn look(&mut self, process: &ProcessView, now: Time) -> Look {
         let mut look = Look::default();
         look.changes.reserve_exact(process.regions.len());
-        past.update(process, |seen, had| {
+        let promoted = &self.promoted;
+        self.past.update(process, |seen, had| {
             look.resident += u64::from(seen.mapped.0);
             if seen.raced {
                 look.changes.push((true, now));
@@ -157,6 +168,8 @@ impl Auto {
                 look.new_huge += usize::from(seen.huge);
                 look.new_base += usize::from(!seen.huge);
             }
+            let is_collapsed = seen.huge && had.is_some_and(|had| !had.is_huge);
+            look.collapsed += usize::from(is_collapsed && !promoted.contains(&(process.id, seen.region)));
             let populated = seen.populated().0;
             let by = match had {
                 // A new huge page is growth; one in place of base pages is not.
@@ -176,6 +189,7 @@ impl Auto {
                     changed,
                     populated: populated as u16,
                     was_base: !seen.huge,
+                    is_huge: false,
                 },
             };
             if seen.huge {
@@ -186,17 +200,27 @@ impl Auto {
                 look.unknown += usize::from(holes.is_none() && zero.is_none());
                 look.wasted += u64::from(zero.or(holes).unwrap_or(0));
             }
-            Some(Past { changed, ..now_past })
+            Some(Past {
+                changed,
+                is_huge: seen.huge,
+                ..now_past
+            })
         });
+        if look.is_served() {
+            self.served.insert(process.id);
+        }
         look
     }
 
     /// Which regions of a process are clear of the growing edges of their ranges.
     fn clear_of_edges(&self, process: &ProcessView, look: &Look, now: Time) -> Vec<bool> {
+        if self.served.contains(&process.id) {
+            let settled = look.changes.iter().map(|(_, changed)| now.since(*changed) >= SETTLED);
+            return settled.collect();
+        }
         let mut clear = vec![false; process.regions.len()];
         let behind = match self.intent {
             Intent::Latency => u64::MAX,
-            _ if look.is_served() => u64::MAX,
             _ => self.params.behind.0.into(),
         };
         let mut first = 0;
@@ -339,9 +363,11 @@ impl Policy for Auto {
         };
         let is_memory_short = is_memory_short(&seen.machine);
         self.past.keep_only(&seen.processes);
+        self.served
+            .retain(|id| seen.processes.iter().any(|process| process.id == *id));
         let (mut candidates, mut unknown) = (Vec::new(), 0);
         for process in &seen.processes {
-            let look = Self::look(&mut self.past, process, seen.at);
+            let look = self.look(process, seen.at);
             let is_new = !look.is_known && look.resident > 0;
             if is_new || look.changed_pages >= GROWTH_PAGES.max(look.resident / GROWTH_PART) {
                 self.grew = Some(seen.at);
@@ -376,7 +402,12 @@ impl Policy for Auto {
             candidates.append(&mut dense);
         }
         self.promote(&seen.machine, candidates, &mut decision);
-        let promotes = decision.actions.iter().any(|action| action.kind == ActionKind::Promote);
+        let promotes = decision
+            .actions
+            .iter()
+            .filter(|action| action.kind == ActionKind::Promote);
+        self.promoted = promotes.map(|action| (action.process, action.region)).collect();
+        let promotes = !self.promoted.is_empty();
         decision.look_again = self.look_again(seen.at, promotes);
         // What is being filled says nothing yet.
         self.looks = self.looks.wrapping_add(1);

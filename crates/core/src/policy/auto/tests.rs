@@ -94,7 +94,7 @@ fn a_range_that_grows_fast_waits_for_its_pause() {
 }
 
 #[test]
-fn where_faults_map_huge_pages_the_rest_waits_for_the_pause() {
+fn where_faults_map_huge_pages_the_rest_is_promoted_once_it_stayed_for_5_s() {
     let with = |huge_ones: u64| -> Vec<SeenRegion> {
         let grown = (20..20 + huge_ones).map(|region| huge(region, true));
         full(20).into_iter().chain(grown).collect()
@@ -102,10 +102,35 @@ fn where_faults_map_huge_pages_the_rest_waits_for_the_pause() {
     let mut d = auto();
     d.see_all(&full(20));
     d.see_all(&with(4));
-    d.see_all(&with(8));
-    assert!(d.actions().is_empty());
-    d.see_all(&with(8));
+    for look in 2..=20 {
+        d.see_all(&with(4));
+        assert_eq!(!d.actions().is_empty(), look == 20, "look {look}");
+    }
     assert_eq!(promoted(&d), (0..20).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_program_in_which_others_collapse_is_left_to_them_for_5_s() {
+    let mut d = auto();
+    d.see_all(&full(4));
+    d.see_all(&full(4));
+    assert_eq!(promoted(&d), [0, 1, 2, 3]);
+    // Our own work is nobody else's.
+    let ours: Vec<_> = (0..4).map(|region| huge(region, true)).collect();
+    let more = |d: &mut Driver<Auto>, seen: &[SeenRegion]| {
+        d.see_all(seen);
+        d.see_all(seen);
+        promoted(d)
+    };
+    let grown: Vec<_> = ours.iter().copied().chain([base(4, 512, 0), base(5, 512, 0)]).collect();
+    assert_eq!(more(&mut d, &grown), [4, 5]);
+    // 4 is ours, 5 failed and somebody else did it later.
+    let mut seen: Vec<_> = (0..5).map(|region| huge(region, true)).collect();
+    seen.push(base(5, 512, 0));
+    d.see_all(&[&seen[..5], &[base(5, 512, 0).raced()]].concat());
+    seen[5] = huge(5, true);
+    seen.push(base(6, 512, 0));
+    assert!(more(&mut d, &seen).is_empty());
 }
 
 #[test]

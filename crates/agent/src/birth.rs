@@ -1,0 +1,149 @@
+//! `mmap` of a program whose memory is known to be filled densely: advised before its first touch.
+//!
+//! The helper says what may be; the program's own call advises. So nobody has to look in time, and memory of which
+//! nobody knows yet can be advised as a whole.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use mega_range::birth::Births;
+use mega_range::page::Field;
+
+use crate::sys::{self, advice};
+use crate::{libc, next, remap, status};
+
+const FAILED: usize = usize::MAX;
+const READ_WRITE: i32 = 3;
+const PRIVATE_ANONYMOUS: i32 = 0x22;
+/// Shared, or private to a file; growing downwards; locked; stacks; huge pages of hugetlbfs.
+const OTHERS: i32 = 0x01 | 0x100 | 0x2000 | 0x2_0000 | 0x4_0000;
+/// What the helper says holds for so long, should it not get to say anything else.
+const VALID_NS: u64 = 10_000_000_000;
+/// Births that the helper can hear of at a time.
+pub const NEWS: usize = 64;
+
+/// [`Births::most_bytes`], and until when.
+static MOST: AtomicU64 = AtomicU64::new(0);
+static UNTIL_NS: AtomicU64 = AtomicU64::new(0);
+/// Mappings that might have been advised.
+static CANDIDATES: AtomicU32 = AtomicU32::new(0);
+/// Where the last ones are that were advised, and whether the helper is still to hear of some.
+static BORN: [AtomicU64; NEWS] = [const { AtomicU64::new(0) }; NEWS];
+static IS_NEWS: AtomicU32 = AtomicU32::new(0);
+/// The C library's `mmap`, or that of another library that the program has preloaded.
+static NEXT: AtomicUsize = AtomicUsize::new(0);
+
+/// Looks up whose `mmap` the program would have called.
+pub fn begin() {
+    NEXT.store(next::function(c"mmap").unwrap_or(0), Ordering::Relaxed);
+}
+
+/// After a fork: what was said holds for the parent.
+pub fn forget() {
+    allow(Births::default(), 0);
+}
+
+/// Says what may be advised from now on.
+pub fn allow(births: Births, now_ns: u64) {
+    UNTIL_NS.store(now_ns.saturating_add(VALID_NS), Ordering::Relaxed);
+    MOST.store(births.most_bytes, Ordering::Relaxed);
+}
+
+/// Where mappings have been advised since the last call, as far as it is known; nothing stands for none.
+pub fn take() -> [u64; NEWS] {
+    let mut addresses = [0; NEWS];
+    if IS_NEWS.swap(0, Ordering::Acquire) != 0 {
+        for (address, born) in addresses.iter_mut().zip(&BORN) {
+            *address = born.swap(0, Ordering::Relaxed);
+        }
+    }
+    addresses
+}
+
+/// Maps memory as the C library's function of this name.
+///
+/// # Safety
+/// As the C library's function of this name.
+#[no_mangle]
+pub unsafe extern "C" fn mmap(
+    address: usize,
+    bytes: usize,
+    protection: i32,
+    flags: i32,
+    file: i32,
+    offset: usize,
+) -> usize {
+    // SAFETY: the caller's.
+    let mapped = unsafe { map(address, bytes, protection, flags, file, offset) };
+    let births = Births {
+        most_bytes: MOST.load(Ordering::Relaxed),
+    };
+    if mapped != FAILED
+        && births.is_candidate(bytes as u64)
+        && flags & (PRIVATE_ANONYMOUS | OTHERS) == PRIVATE_ANONYMOUS
+        && protection & READ_WRITE == READ_WRITE
+    {
+        advise(births, mapped, bytes);
+    }
+    mapped
+}
+
+/// [`mmap`] by another name.
+///
+/// # Safety
+/// As [`mmap`].
+#[no_mangle]
+pub unsafe extern "C" fn mmap64(
+    address: usize,
+    bytes: usize,
+    protection: i32,
+    flags: i32,
+    file: i32,
+    offset: usize,
+) -> usize {
+    // SAFETY: the caller's.
+    unsafe { mmap(address, bytes, protection, flags, file, offset) }
+}
+
+fn advise(births: Births, address: usize, bytes: usize) {
+    let nth = CANDIDATES.fetch_add(1, Ordering::Relaxed);
+    if !births.is_advised(bytes as u64, nth) || sys::now_ns() > UNTIL_NS.load(Ordering::Relaxed) {
+        return;
+    }
+    let advise = || sys::madvise(address as u64, bytes as u64, advice::HUGEPAGE);
+    if remap::under_way(advice::HUGEPAGE, advise).is_ok() {
+        if let Some(place) = BORN.get(nth as usize % NEWS) {
+            place.store(address as u64, Ordering::Relaxed);
+        }
+        IS_NEWS.store(1, Ordering::Release);
+        status::add(Field::Born, 1);
+    }
+}
+
+/// # Safety
+/// As [`mmap`].
+unsafe fn map(address: usize, bytes: usize, protection: i32, flags: i32, file: i32, offset: usize) -> usize {
+    let next = NEXT.load(Ordering::Relaxed);
+    if next != 0 {
+        type Map = unsafe extern "C" fn(usize, usize, i32, i32, i32, usize) -> usize;
+        // SAFETY: the C library's signature.
+        let next: Map = unsafe { core::mem::transmute(next) };
+        // SAFETY: the caller's.
+        return unsafe { next(address, bytes, protection, flags, file, offset) };
+    }
+    let arguments = [
+        address,
+        bytes,
+        protection as usize,
+        flags as usize,
+        file as usize,
+        offset,
+    ];
+    // SAFETY: the caller's.
+    match unsafe { sys::call(sys::number::MMAP, arguments) } {
+        Ok(mapped) => mapped,
+        Err(error) => {
+            libc::set_errno(error.0);
+            FAILED
+        }
+    }
+}
