@@ -34,6 +34,23 @@ fn what_is_filled_densely_becomes_huge() {
 }
 
 #[test]
+fn what_a_dense_program_maps_is_huge_from_its_first_touch_and_a_sparse_ones_is_not() {
+    let _alone = alone();
+    for (step, born) in [("1", 3.0), ("2", 0.0)] {
+        let Some(ran) = while_advised(|| run(&["births", step])) else {
+            return;
+        };
+        let ran = ran.ok();
+        assert!(
+            (ran.figure("born") - born).abs() < 0.5,
+            "every {step}th page: {}",
+            ran.text()
+        );
+        assert_eq!(ran.page(Field::Born) > 0, born > 0.0);
+    }
+}
+
+#[test]
 fn a_scattered_sixth_stays_in_base_pages_memory() {
     let _alone = alone();
     for arguments in [["scattered", "1024"], ["dense-then-scattered", "768"]] {

@@ -147,6 +147,59 @@ static void remap(size_t bytes) {
 	say_memory();
 }
 
+// A mapping of its own: one of another kind lies between it and its neighbours.
+static char *map_apart(size_t bytes) {
+	char *memory = map(bytes + 2 * MB);
+	CHECK(!mprotect(memory, PAGE, PROT_NONE) && !mprotect(memory + bytes + MB, MB, PROT_NONE));
+	return memory + PAGE;
+}
+// Base pages that the first touch of a fresh mapping populates.
+static int first_touch(char *memory, size_t bytes) {
+	unsigned char there[512];
+	char *region = (char *)(((uintptr_t)memory + 2 * MB - 1) / (2 * MB) * (2 * MB));
+	int pages = 0;
+	CHECK(region + 2 * MB <= memory + bytes);
+	*region = 1;
+	CHECK(!mincore(region, 2 * MB, there));
+	for (int i = 0; i < 512; i++)
+		pages += there[i] & 1;
+	return pages;
+}
+// Every so many-th page of many small mappings; then whether fresh memory is mapped huge at its first touch.
+static void births(size_t step) {
+	for (int i = 0; i < 24; i++) {
+		char *memory = map_apart(16 * MB);
+		for (size_t at = 0; at < 16 * MB; at += step * PAGE)
+			*(uint64_t *)(memory + at) = 1;
+		pause_ms(20);
+	}
+	int huge = 0, tries = 0;
+	for (; tries < 200 && huge < 3; tries++) {
+		pause_ms(20);
+		char *memory = map(16 * MB);
+		huge += first_touch(memory, 16 * MB) == 512;
+		CHECK(!munmap(memory, 16 * MB));
+	}
+	printf("born %d\n", huge);
+	// Committed piece by piece, moved and grown as if nobody had advised anything.
+	char *reserve = mmap(0, 512 * MB, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	CHECK(reserve != MAP_FAILED);
+	for (size_t at = 0; at < 256 * MB; at += 16 * MB) {
+		char *piece = mmap(reserve + at, 16 * MB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+		CHECK(piece == reserve + at);
+		fill(piece, 16 * MB);
+		// A part of what is there, mapped anew: the whole can be moved all the same.
+		CHECK(mmap(piece + 4 * MB, 8 * MB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == piece + 4 * MB);
+		CHECK(!piece[4 * MB]);
+		char *moved = mremap(piece, 16 * MB, 32 * MB, MREMAP_MAYMOVE);
+		CHECK(moved != MAP_FAILED);
+		check(moved, 4 * MB);
+		CHECK(!moved[8 * MB] && !moved[24 * MB]);
+		CHECK(!munmap(moved, 32 * MB));
+	}
+	CHECK(mmap(0, 0, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED && errno == EINVAL);
+}
+
 static void single(void) {
 	CHECK(wait_for_helper());
 	CHECK(waitpid(-1, 0, WNOHANG) == -1 && errno == ECHILD);
@@ -473,6 +526,7 @@ int main(int count, char **arguments) {
 	MODE("dense-then-scattered", dense_then_scattered(bytes))
 	MODE("grow", grow(bytes))
 	MODE("remap", remap(bytes))
+	MODE("births", births(bytes / MB))
 	MODE("single", single())
 	MODE("confined", confined())
 	MODE("forks", forks())

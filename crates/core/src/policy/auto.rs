@@ -11,7 +11,7 @@
 //! - Huge pages that are mostly zero-filled are split, as `trim` does; beyond the allowance the most wasteful go first.
 //! - Accessed bits are cleared only while free blocks are too few for all: then what is in use comes first and what is not waits. A cold huge
 //!   page stays as it is: it costs nothing.
-//! - While memory grows it asks to look again soon.
+//! - While the memory of a program that nobody else serves grows it asks to look again soon.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -358,7 +358,7 @@ impl Policy for Auto {
 
     fn decide(&mut self, seen: &Snapshot) -> Decision {
         let mut decision = Decision {
-            watch_growth: true,
+            watch_growth: seen.processes.is_empty(),
             ..Decision::default()
         };
         let is_memory_short = is_memory_short(&seen.machine);
@@ -369,7 +369,9 @@ impl Policy for Auto {
         for process in &seen.processes {
             let look = self.look(process, seen.at);
             let is_new = !look.is_known && look.resident > 0;
-            if is_new || look.changed_pages >= GROWTH_PAGES.max(look.resident / GROWTH_PART) {
+            let is_served = self.served.contains(&process.id);
+            decision.watch_growth |= !is_served;
+            if is_new || (!is_served && look.changed_pages >= GROWTH_PAGES.max(look.resident / GROWTH_PART)) {
                 self.grew = Some(seen.at);
             }
             unknown += look.unknown;
