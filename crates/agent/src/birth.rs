@@ -7,6 +7,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use mega_range::birth::Births;
 use mega_range::page::Field;
+use mega_range::span::REGION;
 
 use crate::sys::{self, advice};
 use crate::{libc, next, remap, status};
@@ -24,6 +25,8 @@ pub const NEWS: usize = 64;
 /// [`Births::most_bytes`], and until when.
 static MOST: AtomicU64 = AtomicU64::new(0);
 static UNTIL_NS: AtomicU64 = AtomicU64::new(0);
+/// A filter of the program refuses advice.
+static IS_REFUSED: AtomicU32 = AtomicU32::new(0);
 /// Mappings that might have been advised.
 static CANDIDATES: AtomicU32 = AtomicU32::new(0);
 /// Where the last ones are that were advised, and whether the helper is still to hear of some.
@@ -44,8 +47,9 @@ pub fn forget() {
 
 /// Says what may be advised from now on.
 pub fn allow(births: Births, now_ns: u64) {
+    let is_refused = IS_REFUSED.load(Ordering::Relaxed) != 0;
     UNTIL_NS.store(now_ns.saturating_add(VALID_NS), Ordering::Relaxed);
-    MOST.store(births.most_bytes, Ordering::Relaxed);
+    MOST.store(if is_refused { 0 } else { births.most_bytes }, Ordering::Relaxed);
 }
 
 /// Where mappings have been advised since the last call, as far as it is known; nothing stands for none.
@@ -110,12 +114,19 @@ fn advise(births: Births, address: usize, bytes: usize) {
         return;
     }
     let advise = || sys::madvise(address as u64, bytes as u64, advice::HUGEPAGE);
-    if remap::under_way(advice::HUGEPAGE, advise).is_ok() {
+    let advised = remap::under_way(advice::HUGEPAGE, advise);
+    if let Err(error @ (sys::EPERM | sys::EACCES | sys::ENOSYS)) = advised {
+        IS_REFUSED.store(1, Ordering::Relaxed);
+        status::set(Field::AdviseOff, u64::from(error.0.unsigned_abs()));
+    }
+    if advised.is_ok() {
         if let Some(place) = BORN.get(nth as usize % NEWS) {
             place.store(address as u64, Ordering::Relaxed);
         }
         IS_NEWS.store(1, Ordering::Release);
         status::add(Field::Born, 1);
+        status::add(Field::Advised, 1);
+        status::add(Field::AdvisedRegions, bytes as u64 / REGION);
     }
 }
 

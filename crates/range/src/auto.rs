@@ -6,9 +6,9 @@
 //! filled before the advice, or without it, is collapsed once the range has paused, within the stall budget.
 
 use crate::ahead::{Ahead, Limit};
-use crate::birth::{Births, MOST_PROBED, PROBES};
+use crate::birth::{Births, LEAST_DENSE, MOST_PROBED, PROBES};
 use crate::credit::Credit;
-use crate::density::{Density, Population, HISTORY_REGIONS};
+use crate::density::{Density, Population};
 use crate::intent::Intent;
 use crate::orders::{Order, Orders, Outcome};
 use crate::span::{Span, PAGE, PAGES, REGION};
@@ -156,7 +156,7 @@ impl Auto {
             && !conditions.is_short_of_blocks
             && !conditions.is_near_limit
             && conditions.now_ns >= self.back_off_until_ns
-            && self.history.dense >= HISTORY_REGIONS
+            && self.history.dense >= LEAST_DENSE
             && waste <= waste::allowance(resident, false);
         Births {
             most_bytes: if may { resident } else { 0 },
@@ -411,6 +411,9 @@ impl Auto {
                 range.density.count(at_edge);
                 self.history.count(at_edge);
             }
+            // One region, and then elsewhere, again and again: that of each which is mapped huge is mostly waste.
+            range.lone += u32::from(range.streak == 1 && range.advice == Advice::Asked);
+            range.is_sparse |= u64::from(range.lone) > waste::allowed_regions(conditions.resident_bytes, false) / 2;
             range.edge = region;
             range.streak = 0;
             range.waiting = (0, conditions.now_ns);
@@ -466,6 +469,7 @@ impl Auto {
                         range.density = Density::NONE;
                         range.density.count_isolated(isolated);
                         range.is_sparse = false;
+                        range.lone = 0;
                     });
                 }
             }

@@ -4,6 +4,8 @@
 use crate::span::REGION;
 use crate::table::LEAST_REGIONS;
 
+/// Regions that the program has to have filled densely, with base pages.
+pub const LEAST_DENSE: u32 = 16;
 /// Every so many-th new mapping stays on base pages, to see how densely the program fills it.
 pub const PROBES: u32 = 16;
 /// A mapping of so many regions is judged by its own: it is no probe.

@@ -56,8 +56,10 @@ pub struct Range {
     pub probes: [u64; 3],
     /// Regions populated ahead since the last probe.
     pub unprobed: u64,
-    /// A probe was filled sparsely.
+    /// A probe was filled sparsely, or regions were that lie alone.
     pub is_sparse: bool,
+    /// Advised regions of which neither neighbour was filled.
+    pub lone: u32,
     /// What was populated ahead and could not be given back; the program may not have touched it.
     pub stranded: Span,
     /// Where the sweep stands: the next region that may be collapsed.
@@ -149,6 +151,7 @@ const NOTHING: Range = Range {
     probes: [0; 3],
     unprobed: 0,
     is_sparse: false,
+    lone: 0,
     stranded: Span { start: 0, end: 0 },
     sweep: 0,
     sweep_at_ns: 0,

@@ -7,7 +7,7 @@ use mega_range::orders::Outcome;
 use mega_range::span::{Span, PAGE, PAGES, REGION};
 use mega_range::table::Advice;
 use mega_range::waste;
-use mega_range::world::Faults;
+use mega_range::world::{Conditions, Faults};
 use support::World;
 
 fn span(from: u64, to: u64) -> Span {
@@ -271,4 +271,78 @@ fn collapses_keep_to_the_stall_budget() {
     let collapsed = world.kernel.huge() - before;
     // 50 ms of credit and 5 % of a second, a millisecond each.
     assert!((80..=105).contains(&collapsed), "{collapsed}");
+}
+
+/// A program that has filled ten mappings, every so many-th page.
+fn filled(step: u64) -> World {
+    let mut world = world();
+    for nth in 0..10 {
+        let from = 1000 + nth * 100;
+        world.kernel.map(span(from, from + 10));
+        for page in (0..10 * u64::from(PAGES)).step_by(step as usize) {
+            world.kernel.touch(from * REGION + page * PAGE);
+            if page % 512 == 0 {
+                world.tick(1_000_000);
+            }
+        }
+        world.tick(100_000_000);
+    }
+    world
+}
+
+#[test]
+fn what_a_dense_program_maps_may_be_advised_at_birth_and_what_a_sparse_one_maps_may_not() {
+    assert_eq!(filled(2).auto.births(&filled(2).conditions).most_bytes, 0);
+    let world = filled(1);
+    let of = |change: &dyn Fn(&mut Conditions)| {
+        let mut conditions = world.conditions;
+        change(&mut conditions);
+        world.auto.births(&conditions).most_bytes
+    };
+    assert_eq!(of(&|_| ()), world.kernel.resident());
+    assert_eq!(of(&|now| now.is_near_limit = true), 0);
+    assert_eq!(of(&|now| now.is_short_of_blocks = true), 0);
+    for faults in [Faults::Never, Faults::Always] {
+        assert_eq!(of(&|now| now.faults = faults), 0);
+    }
+    let mut latency = world.auto.clone();
+    latency.begin(Intent::Latency);
+    assert_eq!(latency.births(&world.conditions).most_bytes, 0);
+}
+
+#[test]
+fn what_was_advised_at_birth_and_is_sparse_loses_the_advice() {
+    let mut world = filled(1);
+    let born = span(3000, 3400);
+    world.kernel.map(born);
+    world.kernel.advise(born);
+    world.auto.follow(&world.kernel.mappings.clone());
+    world.auto.born(born.start);
+    for region in (3000..3400).step_by(4) {
+        world.kernel.touch(region * REGION);
+        world.tick(1_000_000);
+    }
+    assert!(!world.kernel.is_advised(born));
+    assert!(world.waste <= 2 * waste::LEAST, "{} MB", world.waste >> 20);
+}
+
+#[test]
+fn where_no_processor_is_spare_what_was_filled_is_collapsed_later_and_slower() {
+    let huge_after = |is_busy: bool, ticks: u32| {
+        let mut world = world();
+        world.conditions.is_busy = is_busy;
+        world.kernel.map(span(1000, 1200));
+        for page in scatter(3, 200 * u64::from(PAGES)).take(200 * PAGES as usize * 12) {
+            world.kernel.touch(1000 * REGION + page * PAGE);
+        }
+        world.call_ns = 1_000_000;
+        world.ticks(ticks);
+        world.kernel.huge()
+    };
+    let after = |ticks| [false, true].map(|is_busy| huge_after(is_busy, ticks));
+    assert_eq!(after(900)[1], 0);
+    assert!(after(900)[0] > 50, "{:?}", after(900));
+    let [spare, busy] = after(3000);
+    assert!(busy > 0 && busy < spare, "{spare}, {busy}");
+    assert_eq!(after(60_000), [200, 200]);
 }

@@ -88,6 +88,11 @@ impl Kernel {
         self.regions.retain(|&start, _| !span.contains(Span::region(start)));
     }
 
+    /// The program advises a mapping.
+    pub fn advise(&mut self, mapping: Span) {
+        self.advised.push(mapping);
+    }
+
     pub fn is_advised(&self, span: Span) -> bool {
         self.advised.iter().any(|advised| advised.contains(span))
     }
