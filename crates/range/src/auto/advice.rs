@@ -1,0 +1,94 @@
+//! Advises a range that fills densely, and withdraws the advice where it does not any more.
+
+use super::Auto;
+use crate::birth::{MOST_PROBED, PROBES};
+use crate::density::Density;
+use crate::orders::{Order, Orders};
+use crate::span::{Span, REGION};
+use crate::table::{Advice, Range};
+use crate::waste;
+use crate::world::{Conditions, Faults, Memory};
+
+impl Auto {
+    /// Advises a range that fills densely, and withdraws the advice where it does not any more.
+    pub(super) fn advise(
+        &mut self,
+        index: usize,
+        conditions: &Conditions,
+        memory: &mut impl Memory,
+        orders: &mut Orders,
+    ) {
+        let Some(&range) = self.table.ranges().get(index) else {
+            return;
+        };
+        if conditions.faults != Faults::Advised || self.off.advise {
+            return;
+        }
+        let rest = Span::new(range.edge.max(range.ahead.end()).saturating_add(REGION), range.end());
+        match range.advice {
+            Advice::Asked => {
+                let withdraw = Order::Withdraw {
+                    mapping: range.mapping,
+                    is_part: range.is_part,
+                };
+                let is_blocked = conditions.is_short_of_blocks || conditions.is_near_limit;
+                if rest.is_empty() {
+                    return;
+                }
+                let allowed = waste::allowed_regions(conditions.resident_bytes, conditions.is_near_limit) / 2;
+                let isolated = if is_blocked { 0 } else { memory.isolated(rest) };
+                if (is_blocked || range.is_sparse || isolated > allowed) && orders.push(withdraw) {
+                    self.history.count_isolated(isolated);
+                    self.mark(range.mapping, |range| {
+                        range.advice = Advice::Withdrawn;
+                        // It is learned anew; holes that were seen count at once.
+                        range.density = Density::NONE;
+                        range.density.count_isolated(isolated);
+                        range.is_sparse = false;
+                        range.lone = 0;
+                    });
+                }
+            }
+            Advice::None | Advice::Withdrawn => {
+                let is_worth = rest.region_count() > 0 && range.density.is_dense(self.history.least_for_new_range());
+                let may =
+                    self.intent.allows_huge_faults() && !conditions.is_short_of_blocks && !conditions.is_near_limit;
+                if !is_worth || !may || conditions.now_ns < self.back_off_until_ns || self.has_sparse(range.mapping) {
+                    return;
+                }
+                if range.advice == Advice::None {
+                    self.candidates = self.candidates.wrapping_add(1);
+                    if self.candidates % PROBES == 0 && range.span.region_count() < MOST_PROBED {
+                        self.mark(range.mapping, |range| range.advice = Advice::Probe);
+                        return;
+                    }
+                }
+                let advise = Order::Advise {
+                    mapping: range.mapping,
+                    is_part: range.is_part,
+                };
+                if orders.push(advise) {
+                    self.mark(range.mapping, |range| range.advice = Advice::Asked);
+                }
+            }
+            Advice::Probe | Advice::Ineligible => {}
+        }
+    }
+
+    /// Whether another range of the mapping fills sparsely, or may: its holes would be mapped huge with the rest.
+    pub(super) fn has_sparse(&self, mapping: Span) -> bool {
+        let of = self.table.ranges().iter().filter(|range| range.mapping == mapping);
+        of.into_iter().any(|range| {
+            let is_unknown = range.density.dense == 0 && range.waiting.0 > 0;
+            is_unknown || (range.density.sparse > 0 && !range.density.is_dense(0))
+        })
+    }
+
+    pub(super) fn mark(&mut self, mapping: Span, mark: impl Fn(&mut Range)) {
+        for range in self.table.ranges_mut() {
+            if range.mapping == mapping {
+                mark(range);
+            }
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Populating ahead of a range that fills in order.
+
+use super::Auto;
+use crate::ahead::Limit;
+use crate::density::Population;
+use crate::orders::{Order, Orders};
+use crate::span::{Span, REGION};
+use crate::table::{Advice, Range};
+use crate::waste;
+use crate::world::{Conditions, Faults, Memory};
+
+/// Regions filled one after another before a helper populates ahead.
+const STREAK: u32 = 4;
+
+impl Auto {
+    /// Has the program reached the region that was left to it?
+    pub(super) fn step_ahead(
+        &mut self,
+        range: &mut Range,
+        conditions: &Conditions,
+        regions: u64,
+        memory: &mut impl Memory,
+        orders: &mut Orders,
+    ) {
+        let mut steps = 0;
+        range.ahead.share(|region| memory.is_reached(region));
+        while range.ahead.is_on() && steps < 4 && memory.is_reached(range.ahead.waiting()) {
+            steps += 1;
+            range.edge = range.ahead.waiting();
+            range.grown_ns = conditions.now_ns;
+            let may = self.may_populate(conditions);
+            let limit = Limit {
+                now_ns: conditions.now_ns,
+                end: range.end(),
+                regions: if may { regions } else { 0 },
+                is_mapping: conditions.is_mapping,
+            };
+            let group = range.ahead.untouched();
+            self.judge_probe(range, memory);
+            if range.is_sparse {
+                break;
+            }
+            match range.ahead.reached(limit) {
+                Some(span) => {
+                    orders.push(Order::Populate(span));
+                    self.probe(range, conditions, span, orders);
+                    break;
+                }
+                None => range.strand(group),
+            }
+        }
+        let is_over = range.is_sparse || range.ahead.is_late(conditions.now_ns) || conditions.is_near_limit;
+        if range.ahead.is_on() && is_over {
+            let untouched = range.ahead.untouched();
+            let mut left = range.ahead.at_most_untouched();
+            // Base pages cannot be given back so.
+            if !self.off.split && (range.advice == Advice::Asked || conditions.faults == Faults::Always) {
+                let mut region = untouched;
+                while !region.is_empty() && orders.push(Order::GiveBack(region.start)) {
+                    region.start += REGION;
+                }
+                left.end = untouched.start;
+            }
+            range.edge = range.ahead.waiting();
+            range.strand(left);
+        }
+    }
+
+    /// Makes the next region that is left to the program a probe, before what was populated since the last one may be
+    /// more waste than half of what is allowed.
+    pub(super) fn probe(&mut self, range: &mut Range, conditions: &Conditions, group: Span, orders: &mut Orders) {
+        let region = range.ahead.end();
+        let [_, waiting, next] = range.probes;
+        range.unprobed += group.bytes() / REGION;
+        let is_due = range.unprobed >= waste::allowed_regions(conditions.resident_bytes, false) / 2;
+        let may = !self.off.probe && !self.off.split && range.advice == Advice::Asked && region < range.end();
+        let is_probe = is_due && may && orders.push(Order::Probe(region));
+        range.probes = [waiting, next, if is_probe { region } else { 0 }];
+        if is_probe {
+            range.unprobed = 0;
+        }
+    }
+
+    pub(super) fn may_populate(&self, conditions: &Conditions) -> bool {
+        self.intent.allows_ahead()
+            && !self.off.populate
+            && !conditions.is_short_of_blocks
+            && !conditions.is_near_limit
+            && conditions.now_ns >= self.back_off_until_ns
+    }
+
+    /// Begins to populate ahead of a range that fills in order.
+    pub(super) fn begin_ahead(
+        &mut self,
+        index: usize,
+        conditions: &Conditions,
+        regions: u64,
+        memory: &mut impl Memory,
+        orders: &mut Orders,
+    ) -> bool {
+        let may = self.may_populate(conditions);
+        let is_latency = !self.intent.allows_huge_faults();
+        let Some(range) = self.table.ranges_mut().get_mut(index) else {
+            return false;
+        };
+        let is_mapped_huge = range.advice == Advice::Asked || conditions.faults == Faults::Always;
+        let is_dense = range.density.is_dense(1) || conditions.faults == Faults::Always;
+        let is_filling = range.streak >= STREAK && range.grown_ns == conditions.now_ns && is_dense;
+        if !may || range.ahead.is_on() || !is_filling || !(is_mapped_huge || is_latency) {
+            return false;
+        }
+        let mut at_edge = [Population::default()];
+        if range.edge >= range.end() || !memory.populations(range.edge, &mut at_edge) {
+            return false;
+        }
+        let is_begun = at_edge.iter().any(|population| !population.is_empty());
+        let untouched = range.edge + if is_begun { REGION } else { 0 };
+        let limit = Limit {
+            now_ns: conditions.now_ns,
+            end: range.end(),
+            regions,
+            is_mapping: conditions.is_mapping,
+        };
+        match range.ahead.begin(untouched, limit) {
+            Some(span) if orders.push(Order::Populate(span)) => {
+                let mut filling = *range;
+                self.probe(&mut filling, conditions, span, orders);
+                if let Some(place) = self.table.ranges_mut().get_mut(index) {
+                    *place = filling;
+                }
+                true
+            }
+            _ => false,
+        }
+    }
+}
