@@ -22,9 +22,11 @@ use crate::sys::{self, Result};
 const LEAST_BYTES: u64 = 32 << 20;
 /// The shortest pause while a region that was left to the program may be reached at any moment.
 const AHEAD_NS: u64 = 50_000;
-/// The pause while something happens, and the same once what the program maps is advised at birth.
+/// The pause while something happens.
 const GROWING_NS: u64 = 2_000_000;
+/// The same once what the program maps is advised at birth, as long as none of its mappings were made unseen.
 const KNOWN_NS: u64 = 10_000_000;
+const UNSEEN_NS: u64 = 1_000_000_000;
 /// The pause between collapses.
 const SWEEP_NS: u64 = 10_000_000;
 /// The longest pause, and from which one on pauses grow slowly: a program that has just begun to wait may soon go on.
@@ -115,6 +117,7 @@ struct State {
     decided_ns: u64,
     mappings_ns: u64,
     mapping_ns: u64,
+    unseen_ns: u64,
     rarely_ns: u64,
     is_awake: bool,
     is_disabled: bool,
@@ -159,11 +162,17 @@ fn tick(mind: &mut Mind, maps: i32, state: &mut State) -> core::result::Result<u
         // Whatever was born by now is among the mappings that are read after it.
         let born = birth::take();
         mind.mappings.read(maps).map_err(|_| Reason::NoProc)?;
-        if mind.auto.follow(mind.mappings.list()) > 0 {
-            state.mapping_ns = now;
-        }
+        let changes = mind.auto.follow(mind.mappings.list());
+        let mut known = 0;
         for address in born.into_iter().filter(|&address| address != 0) {
             mind.auto.born(address);
+            known += 1;
+        }
+        if changes > 0 {
+            state.mapping_ns = now;
+        }
+        if changes > known {
+            state.unseen_ns = now;
         }
         status::set(Field::Ranges, mind.auto.table().ranges().len() as u64);
         status::set(Field::Missed, mind.auto.table().missed());
@@ -210,7 +219,7 @@ fn tick(mind: &mut Mind, maps: i32, state: &mut State) -> core::result::Result<u
                 state.ahead_ns
             }
         }
-        Pace::Growing if births.most_bytes > 0 => KNOWN_NS,
+        Pace::Growing if births.most_bytes > 0 && now.saturating_sub(state.unseen_ns) > UNSEEN_NS => KNOWN_NS,
         Pace::Growing => GROWING_NS,
         Pace::Idle if !mind.auto.is_swept() => idle(state).min(SWEEP_NS),
         Pace::Idle => idle(state),

@@ -137,6 +137,11 @@ impl Ahead {
         self.waiting
     }
 
+    /// The region left to the program that it should have filled before it reaches the one that is waited for.
+    pub fn passed(&self) -> Option<u64> {
+        (self.reached < self.waiting).then_some(self.reached)
+    }
+
     /// The end of what was populated.
     pub fn end(&self) -> u64 {
         self.next

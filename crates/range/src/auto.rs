@@ -152,6 +152,7 @@ impl Auto {
             self.resident = conditions.resident_bytes;
         }
         let mut pace = if grew { Pace::Growing } else { Pace::Idle };
+        let births = self.births(conditions);
         let mut looks = LOOKS;
         let mut collapses = COLLAPSES;
         let mut pages_left = self.pages_left(conditions);
@@ -181,7 +182,7 @@ impl Auto {
                 *place = range;
             }
             if grew {
-                self.advise(index, conditions, memory, orders);
+                self.advise(index, conditions, births, memory, orders);
             }
             if self.begin_ahead(index, conditions, regions_left, memory, orders) {
                 pace = Pace::Growing;

@@ -346,3 +346,33 @@ fn where_no_processor_is_spare_what_was_filled_is_collapsed_later_and_slower() {
     assert!(busy > 0 && busy < spare, "{spare}, {busy}");
     assert_eq!(after(60_000), [200, 200]);
 }
+
+#[test]
+fn what_a_dense_program_maps_unseen_is_advised_at_the_first_look() {
+    for (step, is_advised) in [(1, true), (2, false)] {
+        let mut world = filled(step);
+        let unseen = span(3000, 3020);
+        world.kernel.map(unseen);
+        // The first region and a half of it.
+        for page in 0..768 {
+            world.kernel.touch(unseen.start + page * PAGE);
+        }
+        world.tick(1_000_000);
+        assert_eq!(world.kernel.is_advised(unseen), is_advised, "every {step}th page");
+    }
+}
+
+#[test]
+fn under_latency_who_fills_here_and_there_is_populated_ahead_of_no_more() {
+    for seed in 1..20 {
+        let mut world = world();
+        world.auto.begin(Intent::Latency);
+        world.kernel.map(span(1000, 1128));
+        world.fill(span(1059, 1064), 1);
+        for page in scatter(seed, 128 * u64::from(PAGES)).take(2000) {
+            world.kernel.touch(1000 * REGION + page * PAGE);
+            world.tick(1_000_000);
+        }
+        assert!(world.waste <= waste::LEAST, "{seed}: {} MB", world.waste >> 20);
+    }
+}

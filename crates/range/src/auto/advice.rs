@@ -1,7 +1,7 @@
 //! Advises a range that fills densely, and withdraws the advice where it does not any more.
 
 use super::Auto;
-use crate::birth::{MOST_PROBED, PROBES};
+use crate::birth::{Births, MOST_PROBED, PROBES};
 use crate::density::Density;
 use crate::orders::{Order, Orders};
 use crate::span::{Span, REGION};
@@ -15,6 +15,7 @@ impl Auto {
         &mut self,
         index: usize,
         conditions: &Conditions,
+        births: Births,
         memory: &mut impl Memory,
         orders: &mut Orders,
     ) {
@@ -50,10 +51,15 @@ impl Auto {
                 }
             }
             Advice::None | Advice::Withdrawn => {
-                let is_worth = rest.region_count() > 0 && range.density.is_dense(self.history.least_for_new_range());
+                // What was mapped where the program's own call was not seen is as good as born now.
+                let is_born = range.advice == Advice::None
+                    && range.density == Density::NONE
+                    && births.is_candidate(range.mapping.bytes());
+                let is_dense = is_born || range.density.is_dense(self.history.least_for_new_range());
+                let is_worth = rest.region_count() > 0 && is_dense;
                 let may =
                     self.intent.allows_huge_faults() && !conditions.is_short_of_blocks && !conditions.is_near_limit;
-                if !is_worth || !may || conditions.now_ns < self.back_off_until_ns || self.has_sparse(range.mapping) {
+                if !is_worth || !may || conditions.now_ns < self.back_off_until_ns || self.has_sparse(range) {
                     return;
                 }
                 if range.advice == Advice::None {
@@ -75,12 +81,12 @@ impl Auto {
         }
     }
 
-    /// Whether another range of the mapping fills sparsely, or may: its holes would be mapped huge with the rest.
-    pub(super) fn has_sparse(&self, mapping: Span) -> bool {
-        let of = self.table.ranges().iter().filter(|range| range.mapping == mapping);
-        of.into_iter().any(|range| {
-            let is_unknown = range.density.dense == 0 && range.waiting.0 > 0;
-            is_unknown || (range.density.sparse > 0 && !range.density.is_dense(0))
+    /// Whether another range of its mapping fills sparsely, or may: its holes would be mapped huge with the rest.
+    pub(super) fn has_sparse(&self, range: Range) -> bool {
+        let beside = |other: &&Range| other.mapping == range.mapping && other.span != range.span;
+        self.table.ranges().iter().filter(beside).any(|other| {
+            let is_unknown = other.density.dense == 0 && other.waiting.0 > 0;
+            is_unknown || (other.density.sparse > 0 && !other.density.is_dense(0))
         })
     }
 

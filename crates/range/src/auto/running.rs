@@ -23,9 +23,17 @@ impl Auto {
         orders: &mut Orders,
     ) {
         let mut steps = 0;
+        let mut is_scattered = false;
         range.ahead.share(|region| memory.is_reached(region));
         while range.ahead.is_on() && steps < 4 && memory.is_reached(range.ahead.waiting()) {
             steps += 1;
+            // Who fills in order has filled the regions that were left to him before he goes on.
+            if range.ahead.passed().is_some_and(|region| is_thin(region, memory)) {
+                is_scattered = true;
+                // Where faults map huge pages this was a probe.
+                range.is_sparse |= range.advice == Advice::Asked;
+                break;
+            }
             range.edge = range.ahead.waiting();
             range.grown_ns = conditions.now_ns;
             let may = self.may_populate(conditions);
@@ -49,7 +57,8 @@ impl Auto {
                 None => range.strand(group),
             }
         }
-        let is_over = range.is_sparse || range.ahead.is_late(conditions.now_ns) || conditions.is_near_limit;
+        let is_over =
+            range.is_sparse || is_scattered || range.ahead.is_late(conditions.now_ns) || conditions.is_near_limit;
         if range.ahead.is_on() && is_over {
             let untouched = range.ahead.untouched();
             let mut left = range.ahead.at_most_untouched();
@@ -133,4 +142,10 @@ impl Auto {
             _ => false,
         }
     }
+}
+
+/// Whether base pages map the region, and not many.
+fn is_thin(region: u64, memory: &mut impl Memory) -> bool {
+    let mut seen = [Population::default()];
+    memory.populations(region, &mut seen) && seen.iter().any(|seen| seen.huge == 0 && !seen.is_dense())
 }
