@@ -92,11 +92,11 @@ impl Ahead {
         if !core::mem::take(&mut self.is_fresh) {
             return;
         }
-        // Either it had its own regions done before the helper was, or it had hardly begun: then the helper does more.
-        let half = (self.group.saturating_sub(self.waiting) / REGION).saturating_sub(1) / 2;
+        // Either it had its own regions done before the helper was, or a quarter of them left: then the helper does more.
+        let most = (self.group.saturating_sub(self.waiting) / REGION).saturating_sub(1) * 3 / 4;
         if is_reached(self.group.saturating_sub(REGION)) {
             self.left = (self.left + 1).min(MOST_LEFT);
-        } else if !is_reached(self.waiting.saturating_add(half * REGION)) {
+        } else if !is_reached(self.waiting.saturating_add(most * REGION)) {
             self.left = self.left.saturating_sub(1).max(1);
         }
     }
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_has_hardly_begun_its_own_regions_gets_fewer() {
+    fn a_program_that_has_many_of_its_own_regions_left_gets_fewer() {
         let left_after = |reached: u64| {
             let mut ahead = Ahead {
                 waiting: 0,
@@ -259,8 +259,8 @@ mod tests {
             ahead.share(|region| region < reached * REGION);
             ahead.left
         };
-        // Reached: none, the first two, three, five and all of its six.
-        assert_eq!([0, 2, 3, 5, 6].map(left_after), [5, 5, 6, 6, 7]);
+        // Reached: none, the first three, four, five and all of its six.
+        assert_eq!([0, 3, 4, 5, 6].map(left_after), [5, 5, 6, 6, 7]);
     }
 
     #[test]
