@@ -5,7 +5,7 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use mega_range::birth::Births;
+use mega_range::birth::{Birth, Births};
 use mega_range::page::Field;
 use mega_range::span::REGION;
 
@@ -20,16 +20,19 @@ const OTHERS: i32 = 0x01 | 0x100 | 0x2000 | 0x2_0000 | 0x4_0000;
 /// What the helper says holds for so long, should it not get to say anything else.
 const VALID_NS: u64 = 10_000_000_000;
 /// Births that the helper can hear of at a time.
-pub const NEWS: usize = 64;
+const NEWS: usize = 64;
+const IS_PROBE: u64 = 1;
 
-/// [`Births::most_bytes`], and until when.
-static MOST: AtomicU64 = AtomicU64::new(0);
+/// [`Births::resident_bytes`], and until when.
+static RESIDENT: AtomicU64 = AtomicU64::new(0);
 static UNTIL_NS: AtomicU64 = AtomicU64::new(0);
 /// A filter of the program refuses advice.
 static IS_REFUSED: AtomicU32 = AtomicU32::new(0);
 /// Mappings that might have been advised.
 static CANDIDATES: AtomicU32 = AtomicU32::new(0);
-/// Where the last ones are that were advised, and whether the helper is still to hear of some.
+/// Bytes advised since the last probe.
+static UNPROBED: AtomicU64 = AtomicU64::new(0);
+/// Where the last ones are, probes by odd numbers, and whether the helper is still to hear of some.
 static BORN: [AtomicU64; NEWS] = [const { AtomicU64::new(0) }; NEWS];
 static IS_NEWS: AtomicU32 = AtomicU32::new(0);
 /// The C library's `mmap`, or that of another library that the program has preloaded.
@@ -49,18 +52,22 @@ pub fn forget() {
 pub fn allow(births: Births, now_ns: u64) {
     let is_refused = IS_REFUSED.load(Ordering::Relaxed) != 0;
     UNTIL_NS.store(now_ns.saturating_add(VALID_NS), Ordering::Relaxed);
-    MOST.store(if is_refused { 0 } else { births.most_bytes }, Ordering::Relaxed);
+    RESIDENT.store(if is_refused { 0 } else { births.resident_bytes }, Ordering::Relaxed);
 }
 
-/// Where mappings have been advised since the last call, as far as it is known; nothing stands for none.
-pub fn take() -> [u64; NEWS] {
-    let mut addresses = [0; NEWS];
+/// What became of which mappings since the last call, as far as it is known.
+pub fn take() -> [Option<(u64, Birth)>; NEWS] {
+    let mut news = [None; NEWS];
     if IS_NEWS.swap(0, Ordering::Acquire) != 0 {
-        for (address, born) in addresses.iter_mut().zip(&BORN) {
-            *address = born.swap(0, Ordering::Relaxed);
+        for (news, born) in news.iter_mut().zip(&BORN) {
+            *news = match born.swap(0, Ordering::Relaxed) {
+                0 => None,
+                address if address & IS_PROBE != 0 => Some((address - IS_PROBE, Birth::Probe)),
+                address => Some((address, Birth::Advised)),
+            };
         }
     }
-    addresses
+    news
 }
 
 /// Maps memory as the C library's function of this name.
@@ -79,7 +86,7 @@ pub unsafe extern "C" fn mmap(
     // SAFETY: the caller's.
     let mapped = unsafe { map(address, bytes, protection, flags, file, offset) };
     let births = Births {
-        most_bytes: MOST.load(Ordering::Relaxed),
+        resident_bytes: RESIDENT.load(Ordering::Relaxed),
     };
     if mapped != FAILED
         && births.is_candidate(bytes as u64)
@@ -109,25 +116,37 @@ pub unsafe extern "C" fn mmap64(
 }
 
 fn advise(births: Births, address: usize, bytes: usize) {
-    let nth = CANDIDATES.fetch_add(1, Ordering::Relaxed);
-    if !births.is_advised(bytes as u64, nth) || sys::now_ns() > UNTIL_NS.load(Ordering::Relaxed) {
+    if sys::now_ns() > UNTIL_NS.load(Ordering::Relaxed) {
         return;
     }
-    let advise = || sys::madvise(address as u64, bytes as u64, advice::HUGEPAGE);
-    let advised = remap::under_way(advice::HUGEPAGE, advise);
-    if let Err(error @ (sys::EPERM | sys::EACCES | sys::ENOSYS)) = advised {
-        IS_REFUSED.store(1, Ordering::Relaxed);
-        status::set(Field::AdviseOff, u64::from(error.0.unsigned_abs()));
-    }
-    if advised.is_ok() {
-        if let Some(place) = BORN.get(nth as usize % NEWS) {
-            place.store(address as u64, Ordering::Relaxed);
+    let nth = CANDIDATES.fetch_add(1, Ordering::Relaxed);
+    let news = match births.of(bytes as u64, nth, UNPROBED.load(Ordering::Relaxed)) {
+        Birth::Unknown => return,
+        Birth::Probe => {
+            UNPROBED.store(0, Ordering::Relaxed);
+            address as u64 | IS_PROBE
         }
-        IS_NEWS.store(1, Ordering::Release);
-        status::add(Field::Born, 1);
-        status::add(Field::Advised, 1);
-        status::add(Field::AdvisedRegions, bytes as u64 / REGION);
+        Birth::Advised => {
+            let advise = || sys::madvise(address as u64, bytes as u64, advice::HUGEPAGE);
+            let advised = remap::under_way(advice::HUGEPAGE, advise);
+            if let Err(error @ (sys::EPERM | sys::EACCES | sys::ENOSYS)) = advised {
+                IS_REFUSED.store(1, Ordering::Relaxed);
+                status::set(Field::AdviseOff, u64::from(error.0.unsigned_abs()));
+            }
+            if advised.is_err() {
+                return;
+            }
+            UNPROBED.fetch_add(bytes as u64, Ordering::Relaxed);
+            status::add(Field::Born, 1);
+            status::add(Field::Advised, 1);
+            status::add(Field::AdvisedRegions, bytes as u64 / REGION);
+            address as u64
+        }
+    };
+    if let Some(place) = BORN.get(nth as usize % NEWS) {
+        place.store(news, Ordering::Relaxed);
     }
+    IS_NEWS.store(1, Ordering::Release);
 }
 
 /// # Safety

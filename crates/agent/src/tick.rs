@@ -164,8 +164,8 @@ fn tick(mind: &mut Mind, maps: i32, state: &mut State) -> core::result::Result<u
         mind.mappings.read(maps).map_err(|_| Reason::NoProc)?;
         let changes = mind.auto.follow(mind.mappings.list());
         let mut known = 0;
-        for address in born.into_iter().filter(|&address| address != 0) {
-            mind.auto.born(address);
+        for (address, birth) in born.into_iter().flatten() {
+            mind.auto.born(address, birth);
             known += 1;
         }
         if changes > 0 {
@@ -219,7 +219,7 @@ fn tick(mind: &mut Mind, maps: i32, state: &mut State) -> core::result::Result<u
                 state.ahead_ns
             }
         }
-        Pace::Growing if births.most_bytes > 0 && now.saturating_sub(state.unseen_ns) > UNSEEN_NS => KNOWN_NS,
+        Pace::Growing if births.resident_bytes > 0 && now.saturating_sub(state.unseen_ns) > UNSEEN_NS => KNOWN_NS,
         Pace::Growing => GROWING_NS,
         Pace::Idle if !mind.auto.is_swept() => idle(state).min(SWEEP_NS),
         Pace::Idle => idle(state),

@@ -10,23 +10,45 @@ pub const LEAST_DENSE: u32 = 16;
 pub const PROBES: u32 = 16;
 /// A mapping of so many regions is judged by its own: it is no probe.
 pub const MOST_PROBED: u64 = PROBES as u64 * 4;
+/// The part of the resident memory that the largest mapping advised at birth may have.
+pub const PART: u64 = 4;
+/// The part of it that is advised until there is another probe, whatever that probe's size.
+pub const UNPROBED_PART: u64 = 2;
+
+/// What becomes of a new mapping.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Birth {
+    /// Faults map huge pages in it.
+    Advised,
+    /// It stays on base pages, to see how densely it is filled.
+    Probe,
+    /// It is too small, or too large to trust what was seen elsewhere.
+    Unknown,
+}
 
 /// What a program may get of huge pages in mappings that it makes from now on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Births {
-    /// Bytes of the largest mapping that is advised: what the program has filled so far. Nothing is advised while 0.
-    pub most_bytes: u64,
+    /// What the program has filled so far; nothing is advised while 0.
+    pub resident_bytes: u64,
 }
 
 impl Births {
-    /// Whether a mapping of this size is advised at birth, the `nth` that may be.
-    pub fn is_advised(self, bytes: u64, nth: u32) -> bool {
-        self.is_candidate(bytes) && !(nth % PROBES == PROBES - 1 && bytes / REGION < MOST_PROBED)
+    /// What becomes of the `nth` mapping that may be advised, where so many bytes have been since the last probe.
+    pub fn of(self, bytes: u64, nth: u32, unprobed: u64) -> Birth {
+        let is_turn = nth % PROBES == PROBES - 1 && bytes / REGION < MOST_PROBED;
+        if !self.is_candidate(bytes) {
+            Birth::Unknown
+        } else if is_turn || unprobed.saturating_add(bytes) > self.resident_bytes / UNPROBED_PART {
+            Birth::Probe
+        } else {
+            Birth::Advised
+        }
     }
 
     /// Whether a mapping of this size may be advised at birth.
     pub fn is_candidate(self, bytes: u64) -> bool {
-        bytes >= LEAST_REGIONS * REGION && bytes <= self.most_bytes
+        bytes >= LEAST_REGIONS * REGION && bytes <= self.resident_bytes / PART
     }
 }
 
@@ -34,21 +56,24 @@ impl Births {
 mod tests {
     use super::*;
 
-    const BIRTHS: Births = Births { most_bytes: 1 << 30 };
+    const BIRTHS: Births = Births {
+        resident_bytes: 1 << 30,
+    };
 
     #[test]
-    fn a_mapping_is_advised_at_birth_up_to_what_the_program_has_filled() {
-        let of = |bytes| BIRTHS.is_advised(bytes, 0);
-        assert_eq!(
-            [(8 << 20) - 1, 8 << 20, 1 << 30, (1 << 30) + 1].map(of),
-            [false, true, true, false]
-        );
-        assert!(!Births::default().is_advised(8 << 20, 0));
+    fn a_mapping_is_advised_at_birth_up_to_a_quarter_of_what_the_program_has_filled() {
+        use Birth::{Advised, Unknown};
+        let of = |bytes| BIRTHS.of(bytes, 0, 0);
+        let sizes = [(8 << 20) - 1, 8 << 20, 1 << 28, (1 << 28) + 1];
+        assert_eq!(sizes.map(of), [Unknown, Advised, Advised, Unknown]);
+        assert_eq!(Births::default().of(8 << 20, 0, 0), Unknown);
     }
 
     #[test]
-    fn every_sixteenth_small_one_is_a_probe() {
-        let probes = |bytes| (0..64).filter(|&nth| !BIRTHS.is_advised(bytes, nth)).count();
+    fn every_sixteenth_small_one_is_a_probe_and_one_whenever_half_of_the_memory_was_advised() {
+        let probes = |bytes| (0..64).filter(|&nth| BIRTHS.of(bytes, nth, 0) == Birth::Probe).count();
         assert_eq!([8 << 20, 64 << 20, 128 << 20].map(probes), [4, 4, 0]);
+        assert_eq!(BIRTHS.of(8 << 20, 0, (504 << 20) + 1), Birth::Probe);
+        assert_eq!(BIRTHS.of(8 << 20, 0, 504 << 20), Birth::Advised);
     }
 }

@@ -2,6 +2,7 @@
 
 mod support;
 
+use mega_range::birth::Birth;
 use mega_range::intent::Intent;
 use mega_range::orders::Outcome;
 use mega_range::span::{Span, PAGE, PAGES, REGION};
@@ -292,12 +293,12 @@ fn filled(step: u64) -> World {
 
 #[test]
 fn what_a_dense_program_maps_may_be_advised_at_birth_and_what_a_sparse_one_maps_may_not() {
-    assert_eq!(filled(2).auto.births(&filled(2).conditions).most_bytes, 0);
+    assert_eq!(filled(2).auto.births(&filled(2).conditions).resident_bytes, 0);
     let world = filled(1);
     let of = |change: &dyn Fn(&mut Conditions)| {
         let mut conditions = world.conditions;
         change(&mut conditions);
-        world.auto.births(&conditions).most_bytes
+        world.auto.births(&conditions).resident_bytes
     };
     assert_eq!(of(&|_| ()), world.kernel.resident());
     assert_eq!(of(&|now| now.is_near_limit = true), 0);
@@ -307,7 +308,7 @@ fn what_a_dense_program_maps_may_be_advised_at_birth_and_what_a_sparse_one_maps_
     }
     let mut latency = world.auto.clone();
     latency.begin(Intent::Latency);
-    assert_eq!(latency.births(&world.conditions).most_bytes, 0);
+    assert_eq!(latency.births(&world.conditions).resident_bytes, 0);
 }
 
 #[test]
@@ -317,7 +318,7 @@ fn what_was_advised_at_birth_and_is_sparse_loses_the_advice() {
     world.kernel.map(born);
     world.kernel.advise(born);
     world.auto.follow(&world.kernel.mappings.clone());
-    world.auto.born(born.start);
+    world.auto.born(born.start, Birth::Advised);
     for region in (3000..3400).step_by(4) {
         world.kernel.touch(region * REGION);
         world.tick(1_000_000);
@@ -360,6 +361,16 @@ fn what_a_dense_program_maps_unseen_is_advised_at_the_first_look() {
         world.tick(1_000_000);
         assert_eq!(world.kernel.is_advised(unseen), is_advised, "every {step}th page");
     }
+    // But what stays on base pages to see how densely it is filled.
+    let mut world = filled(1);
+    let probe = span(3000, 3020);
+    world.kernel.map(probe);
+    world.auto.follow(&world.kernel.mappings.clone());
+    world.auto.born(probe.start, Birth::Probe);
+    let dense = world.auto.history().dense;
+    world.fill(probe, 512);
+    assert!(!world.kernel.is_advised(probe));
+    assert!(world.auto.history().dense >= dense + 19);
 }
 
 #[test]

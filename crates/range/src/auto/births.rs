@@ -1,24 +1,29 @@
 //! What is advised at birth.
 
 use super::Auto;
-use crate::birth::{Births, LEAST_DENSE};
+use crate::birth::{Birth, Births, LEAST_DENSE};
 use crate::span::PAGE;
 use crate::table::{Advice, Range};
 use crate::waste;
 use crate::world::{Conditions, Faults};
 
 impl Auto {
-    /// Takes in that the mapping at this address was advised at birth.
-    pub fn born(&mut self, address: u64) {
-        let of = |range: &&Range| range.mapping.start <= address && address < range.mapping.end;
-        let Some(mapping) = self.table.ranges().iter().find(of).map(|range| range.mapping) else {
+    /// Takes in what became of a new mapping at this address.
+    pub fn born(&mut self, address: u64, birth: Birth) {
+        let of = |range: &&mut Range| range.span.start <= address && address < range.span.end;
+        let Some(range) = self.table.ranges_mut().iter_mut().find(of) else {
             return;
         };
-        self.mark(mapping, |range| {
-            if matches!(range.advice, Advice::None | Advice::Probe) {
-                range.advice = Advice::Asked;
-            }
-        });
+        let mapping = range.mapping;
+        match birth {
+            Birth::Probe if range.advice == Advice::None => range.advice = Advice::Probe,
+            Birth::Advised => self.mark(mapping, |range| {
+                if matches!(range.advice, Advice::None | Advice::Probe) {
+                    range.advice = Advice::Asked;
+                }
+            }),
+            _ => {}
+        }
     }
 
     /// What may be advised at birth under these conditions.
@@ -34,7 +39,7 @@ impl Auto {
             && self.history.dense >= LEAST_DENSE
             && waste <= waste::allowance(resident, false);
         Births {
-            most_bytes: if may { resident } else { 0 },
+            resident_bytes: if may { resident } else { 0 },
         }
     }
 }
