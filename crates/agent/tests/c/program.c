@@ -337,7 +337,7 @@ static void threads(size_t bytes) {
 	fill(memory, bytes);
 	CHECK(!pthread_join(thread, 0));
 	CHECK(!close_range(3, ~0U, 0));
-	pause_ms(500);
+	pause_ms(2000);
 	CHECK(!helper());
 	say_memory();
 	CHECK(!setgid(65534) && !setuid(65534));
@@ -360,7 +360,7 @@ static void streams(void) {
 		CHECK(!pthread_create(all + i, 0, fills, memory + i * 64 * MB));
 	for (int i = 0; i < 16; i++)
 		CHECK(!pthread_join(all[i], 0));
-	pause_ms(500);
+	pause_ms(2000);
 	say_memory();
 	for (int i = 0; i < 16; i++)
 		check(memory + i * 64 * MB, 64 * MB);
