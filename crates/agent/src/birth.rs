@@ -15,7 +15,7 @@ use crate::{libc, next, remap, status};
 const FAILED: usize = usize::MAX;
 const READ_WRITE: i32 = 3;
 const PRIVATE_ANONYMOUS: i32 = 0x22;
-/// Shared, or private to a file; growing downwards; locked; stacks; huge pages of hugetlbfs.
+/// Shared; growing downwards; locked; a stack; huge pages of hugetlbfs.
 const OTHERS: i32 = 0x01 | 0x100 | 0x2000 | 0x2_0000 | 0x4_0000;
 /// What the helper says holds for so long, should it not get to say anything else.
 const VALID_NS: u64 = 10_000_000_000;

@@ -363,8 +363,8 @@ impl Policy for Auto {
         };
         let is_memory_short = is_memory_short(&seen.machine);
         self.past.keep_only(&seen.processes);
-        self.served
-            .retain(|id| seen.processes.iter().any(|process| process.id == *id));
+        let is_there = |id: &ProcessId| seen.processes.binary_search_by_key(id, |process| process.id).is_ok();
+        self.served.retain(is_there);
         let (mut candidates, mut unknown) = (Vec::new(), 0);
         for process in &seen.processes {
             let look = self.look(process, seen.at);
