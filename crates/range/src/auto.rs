@@ -8,7 +8,7 @@
 mod advice;
 mod births;
 mod filling;
-mod running;
+mod populating;
 mod sweeping;
 
 use crate::ahead::Ahead;

@@ -387,3 +387,23 @@ fn under_latency_who_fills_here_and_there_is_populated_ahead_of_no_more() {
         assert!(world.waste <= waste::LEAST, "{seed}: {} MB", world.waste >> 20);
     }
 }
+
+#[test]
+fn what_several_threads_fill_at_a_time_is_not_taken_for_sparse() {
+    let mut world = world();
+    world.kernel.map(span(1000, 1064));
+    // Four threads, each in a region of its own.
+    for first in (1000..1064).step_by(4) {
+        for page in 0..u64::from(PAGES) {
+            for thread in 0..4 {
+                world.kernel.touch((first + thread) * REGION + page * PAGE);
+            }
+            if page % 100 == 0 {
+                world.tick(1_000_000);
+            }
+        }
+    }
+    world.tick(1_000_000);
+    assert_eq!(world.auto.history().sparse, 0);
+    assert!(world.kernel.is_advised(span(1000, 1064)));
+}

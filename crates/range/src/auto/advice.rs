@@ -82,7 +82,7 @@ impl Auto {
     }
 
     /// Whether another range of its mapping fills sparsely, or may: its holes would be mapped huge with the rest.
-    pub(super) fn has_sparse(&self, range: Range) -> bool {
+    fn has_sparse(&self, range: Range) -> bool {
         let beside = |other: &&Range| other.mapping == range.mapping && other.span != range.span;
         self.table.ranges().iter().filter(beside).any(|other| {
             let is_unknown = other.density.dense == 0 && other.waiting.0 > 0;

@@ -42,7 +42,8 @@ impl Auto {
             }
             // Several threads may fill at once, each a region of its own: what is not full is finished once it stays so.
             let first = seen.first().copied().unwrap_or_default();
-            let is_settled = !first.is_full() && self.is_elsewhere(range, first, conditions);
+            let is_begun = !first.is_empty() && !first.is_full();
+            let is_settled = is_begun && self.is_elsewhere(range, first, conditions);
             let mut finished = 0;
             let mut next = seen.iter().skip(1);
             for population in seen.iter() {
@@ -96,7 +97,7 @@ impl Auto {
     }
 
     /// Whether the program fills other regions than the one at the edge.
-    pub(super) fn is_elsewhere(&self, range: &mut Range, at_edge: Population, conditions: &Conditions) -> bool {
+    fn is_elsewhere(&self, range: &mut Range, at_edge: Population, conditions: &Conditions) -> bool {
         if at_edge.is_empty() {
             return true;
         }

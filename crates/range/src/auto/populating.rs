@@ -77,7 +77,7 @@ impl Auto {
 
     /// Makes the next region that is left to the program a probe, before what was populated since the last one may be
     /// more waste than half of what is allowed.
-    pub(super) fn probe(&mut self, range: &mut Range, conditions: &Conditions, group: Span, orders: &mut Orders) {
+    fn probe(&mut self, range: &mut Range, conditions: &Conditions, group: Span, orders: &mut Orders) {
         let region = range.ahead.end();
         let [_, waiting, next] = range.probes;
         range.unprobed += group.bytes() / REGION;
@@ -90,7 +90,7 @@ impl Auto {
         }
     }
 
-    pub(super) fn may_populate(&self, conditions: &Conditions) -> bool {
+    fn may_populate(&self, conditions: &Conditions) -> bool {
         self.intent.allows_ahead()
             && !self.off.populate
             && !conditions.is_short_of_blocks
