@@ -143,6 +143,8 @@ pub struct Control<'a, H> {
     status: Status,
     stretched: bool,
     target: Option<FreeBlockTarget>,
+    /// Promotions that waited, when it last acted, for a block on their own NUMA node while other nodes had some.
+    lacking_near: u64,
     /// The control groups of the managed processes, as of the last scan.
     groups: MemoryGroups,
     /// Moving averages of the duration of an action.
@@ -170,6 +172,7 @@ impl<'a, H: Host> Control<'a, H> {
             status: Status::default(),
             stretched: false,
             target: None,
+            lacking_near: 0,
             groups: MemoryGroups::default(),
             // Measured on a quiet machine (docs/linux.md); replaced by what is measured here.
             costs: BTreeMap::from([

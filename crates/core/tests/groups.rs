@@ -3,12 +3,14 @@
 mod toy;
 
 use mega_core::action::{ActionKind, CallError, Deferred, Expect, Outcome};
+use mega_core::compaction::planner::by_name;
+use mega_core::compaction::target::FreeBlockTarget;
 use mega_core::control::Settings;
 use mega_core::journal::Event;
 use mega_core::observe::groups::{MemoryGroup, MemoryGroups};
 use mega_core::observe::ProcessId;
 use mega_core::policy::Mega;
-use mega_core::units::{Bytes, Share};
+use mega_core::units::{Blocks, Bytes, Share};
 use toy::*;
 
 const C: ProcessId = ProcessId { pid: 3, started: 33 };
@@ -103,4 +105,18 @@ fn free_blocks_of_another_node_do_not_help_and_hold_up_nobody() {
             ..
         }
     )));
+}
+
+#[test]
+fn blocks_that_one_node_lacks_are_ordered_though_others_have_enough() {
+    let mut toy = toy(None, None);
+    toy.world.machine.free_blocks = Blocks(1000);
+    let target = || FreeBlockTarget::new(by_name("demand").unwrap());
+    toy.run_with_target(&mut promote_all(), Settings::default(), target());
+    assert!(toy.orders.is_empty());
+    let mut toy = self::toy(None, None);
+    toy.world.machine.free_blocks = Blocks(1000);
+    toy.world.far.insert(A);
+    toy.run_with_target(&mut promote_all(), Settings::default(), target());
+    assert_eq!(toy.orders.first().map(|(_, order)| order.blocks), Some(Blocks(4)));
 }

@@ -9,6 +9,7 @@
 //!     program/     what is measured: our workloads, Redis, memcached, MariaDB, SQLite, any command
 //!     measure/     around it: memory, faults, counters, the manager's cost, noise
 //!   scale/         what looking costs as there is more to look at
+//!   soak/          hours of everything at once: what grows, what is left behind
 //!   simulated/     simulated runs as results: the papers' tables, sweeps, accuracy against the live machine
 //!   calibrate/     what operations cost on this machine, for the simulator
 //!   contiguity/    fragmenting memory on purpose; timing huge page allocation
@@ -38,6 +39,7 @@ pub mod result;
 pub mod run;
 pub mod scale;
 pub mod simulated;
+pub mod soak;
 pub mod stats;
 pub mod timing;
 pub mod variant;

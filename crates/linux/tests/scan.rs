@@ -668,6 +668,31 @@ fn a_process_that_dies_is_gone_for_every_scanner() {
     }
 }
 
+#[test]
+fn what_is_kept_for_a_process_is_let_go_with_it() {
+    let _alone = alone();
+    let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    for name in ALL {
+        let Some(mut scanner) = scanner(name) else { continue };
+        let memory = Memory::new(1);
+        memory.write(0, 0);
+        let look = |scanner: &mut dyn Scanner| {
+            let child = Child::fork(|| {});
+            scanner.vmas(child.0).unwrap();
+            scanner.scan(child.0, &[memory.range()], &mut Vec::new()).unwrap();
+            let pid = child.0;
+            drop(child);
+            pid
+        };
+        let before = open();
+        for _ in 0..20 {
+            let pid = look(scanner.as_mut());
+            scanner.forget(pid);
+        }
+        assert_eq!(open(), before, "{name}");
+    }
+}
+
 extern "C" fn wait_for_ever(_: *mut libc::c_void) -> *mut libc::c_void {
     loop {
         // SAFETY: waits for a signal.

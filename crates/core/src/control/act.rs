@@ -16,6 +16,7 @@ impl<H: Host> Control<'_, H> {
     /// Acts until the queues are empty or the next scan is due. Decisions not reached are journalled as deferred.
     pub(super) fn carry_out(&mut self, mut queues: BTreeMap<ProcessId, Vec<Action>>, next: Time) -> Wake {
         let mut waiting = Waiting::new();
+        self.lacking_near = 0;
         // The process stalled least recently goes first, so that processes share the time. Only an action moves its process's turn.
         let mut turns: BinaryHeap<Reverse<(Time, ProcessId)>> = queues
             .keys()
@@ -56,6 +57,7 @@ impl<H: Host> Control<'_, H> {
             }
             // Another node's free blocks do not help: this one waits alone.
             if action.kind == ActionKind::Promote && !self.has_block_near(&action) {
+                self.lacking_near += 1;
                 put_off(&mut waiting, &action, Deferred::FreeBlocks);
                 turns.push(Reverse((turn, id)));
                 continue;

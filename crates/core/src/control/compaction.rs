@@ -34,9 +34,11 @@ impl<H: Host> Control<'_, H> {
                         asked,
                     },
                 );
-                if pass.wanted > Blocks(0) {
+                // Planners go by all nodes together; one of them may have none while there are enough.
+                let wanted = pass.wanted.max(Blocks(self.lacking_near));
+                if wanted > Blocks(0) {
                     let order = Order {
-                        blocks: pass.wanted,
+                        blocks: wanted,
                         time: target.planner().interval().mul_f64(self.settings.budget.cpu.fraction())
                             / COMPACTION_PART,
                     };
@@ -44,7 +46,7 @@ impl<H: Host> Control<'_, H> {
                     self.say(Event::Stock {
                         asked_blocks: pass.asked.0,
                         free_blocks: machine.free_blocks.0,
-                        wanted_blocks: pass.wanted.0,
+                        wanted_blocks: wanted.0,
                         why,
                     });
                 }

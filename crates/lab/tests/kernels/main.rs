@@ -106,6 +106,55 @@ fn without_ebpf_what_is_mapped_is_promoted() {
     assert!(workload.quit().success());
 }
 
+/// Stops the machine for some seconds, and gives the time that it stood still: what CLOCK_BOOTTIME has gained on CLOCK_MONOTONIC.
+fn suspend(seconds: u64) -> Duration {
+    use rustix::time::{clock_gettime, ClockId};
+    let stood_still = || {
+        let of = |clock| Duration::try_from(clock_gettime(clock)).unwrap();
+        of(ClockId::Boottime).saturating_sub(of(ClockId::Monotonic))
+    };
+    let before = stood_still();
+    let wake = Path::new("/sys/class/rtc/rtc0/wakealarm");
+    let _ = std::fs::write(wake, "0");
+    std::fs::write(wake, format!("+{seconds}")).expect("a clock that can wake the machine");
+    std::fs::write("/sys/power/state", "mem").expect("the machine suspends");
+    stood_still().saturating_sub(before)
+}
+
+#[test]
+#[ignore = "suspends the machine: for tests/vm/live"]
+fn a_suspend_in_the_middle_is_a_pause_and_nothing_else() {
+    let Some(_alone) = ready(1024) else { return };
+    let (mut workload, ready) = kinds();
+    let pid = workload.pid.to_string();
+    let mut args: Vec<&str> = OPEN.to_vec();
+    args.extend(["--policy=mega", pid.as_str()]);
+    let manager = Manager::start("manage", &args);
+    let scans = || {
+        manager
+            .lines()
+            .iter()
+            .filter(|line| matches!(line.event, Event::Scanned { .. }))
+            .count()
+    };
+    assert!(wait_until(SOON, || scans() >= 3));
+    let slept = suspend(30);
+    assert!(slept > Duration::from_secs(10), "it stood still for {slept:?}");
+    eprintln!("VM suspended for {} s", slept.as_secs());
+    // It goes on, and does what it would have done.
+    let hot = addresses(&ready, "full-hot");
+    let done = wait_until(SOON, || huge_among(workload.pid, &hot) + 1 >= REGIONS);
+    assert!(done, "{}: {}", huge_among(workload.pid, &hot), manager.program.stderr());
+    // Time by itself means nothing: `mega off` knows its manager by what a suspend does not change.
+    let off = tool::mega(&["off"]);
+    assert_eq!(off.code(), 0, "{}", off.stderr);
+    let managed = manager.wait(SOON);
+    assert_eq!(managed.ended.code(), 0, "{}", managed.ended.stderr);
+    workload.check();
+    assert!(workload.quit().success());
+    assert!(state_files().is_empty());
+}
+
 /// A connection to Redis.
 struct Redis(BufReader<UnixStream>);
 

@@ -131,6 +131,7 @@ impl LinuxHost {
         if self.managed.remove(&id).is_some() {
             self.kin.remove(id.pid);
             self.failures.forget(id.pid);
+            self.scanner.forget(id.pid as i32);
             self.events.push(HostEvent::Gone(id));
         }
     }

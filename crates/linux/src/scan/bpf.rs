@@ -285,4 +285,7 @@ impl Scanner for BpfScanner {
         let zero = self.page_map(pid, address)?.zero;
         pagemap::fork_shared(pid, address, &zero)
     }
+    fn forget(&mut self, pid: i32) {
+        self.object.forget(pid);
+    }
 }

@@ -207,6 +207,10 @@ impl Scanner for ModuleScanner {
         }
     }
 
+    fn forget(&mut self, pid: i32) {
+        self.beside.forget(pid);
+    }
+
     fn page_map(&mut self, pid: i32, address: u64) -> Result<PageMap, ScanError> {
         check_address(address)?;
         let how = Ageing {

@@ -273,6 +273,9 @@ pub trait Scanner {
     fn clear(&mut self, _process: &Process, _address: u64, _regions: usize) -> Option<Result<usize, Errno>> {
         None
     }
+
+    /// Lets go of what is kept for a process that is not looked at any more.
+    fn forget(&mut self, _pid: i32) {}
 }
 
 /// Does what may wait for the lock of a process's address space, for a limited time.

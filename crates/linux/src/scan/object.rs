@@ -146,12 +146,18 @@ impl Object {
         let reply = self.shared().reply;
         match reply.status {
             STATUS_NOT_RUN | STATUS_NO_MM => {
-                self.links.remove(&(tid, Program::Task));
-                self.links.remove(&(tid, Program::Vma));
+                self.forget(tid);
                 Ok(None)
             }
             STATUS_MM_CHANGED => Err(ScanError::Gone),
             _ => Ok(Some(reply)),
+        }
+    }
+
+    /// Lets go of the links of a thread.
+    pub(super) fn forget(&mut self, tid: i32) {
+        for program in [Program::Task, Program::Vma] {
+            self.links.remove(&(tid, program));
         }
     }
 

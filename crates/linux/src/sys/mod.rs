@@ -132,8 +132,8 @@ pub fn pidfd_send_signal(pidfd: BorrowedFd<'_>, signal: Signal) -> Result<(), Er
     rustix::process::pidfd_send_signal(pidfd, signal)
 }
 
-/// The NUMA node that the first present one of these pages of a process is on: `move_pages(2)` that moves nothing. `None` where none is
-/// present, or the kernel does not say.
+/// The NUMA node that most of these pages of a process are on, of several the first: `move_pages(2)` that moves nothing. `None` where none
+/// is present, or the kernel does not say.
 pub fn node_of(pid: u32, addresses: &[u64]) -> Option<u32> {
     let pages: Vec<*mut c_void> = addresses
         .iter()
@@ -152,8 +152,10 @@ pub fn node_of(pid: u32, addresses: &[u64]) -> Option<u32> {
             0,
         )
     };
-    let nodes = status.into_iter().filter_map(|node| u32::try_from(node).ok());
-    (error == 0).then_some(nodes)?.next()
+    let on = |node: i32| status.iter().filter(|other| **other == node).count();
+    let nodes = status.iter().copied().filter(|node| *node >= 0);
+    let most = nodes.max_by_key(|node| (on(*node), std::cmp::Reverse(*node)));
+    (error == 0).then_some(most?)?.try_into().ok()
 }
 
 /// Whether two processes have one and the same address space (vfork, or clone with CLONE_VM): `kcmp(2)`, KCMP_VM.

@@ -68,6 +68,8 @@ mega bench auto                 the proof of auto: every program, every conditio
 mega bench programs             real programs: what huge pages do to each. The same options\n\
 mega bench auto --table FILES   the document, with auto's gates, from such records\n\
 mega bench scale                what looking costs as there is more to look at\n\
+mega bench soak                 daemon, agent, storms and a Redis under load, for two hours\n\
+                                (--scale 0.1: for a tenth): what grows, what is left behind\n\
 mega bench compare A B          two results of the same experiment side by side\n\n\
 Variants: base, thp-always, thp-madvise, thp-always-defrag, thp-none0, mthp-64k, a policy (mega, ingens, trim ...)\n\
 or auto (agent and manager), auto:agent, auto:manager, preset:NAME,\n\

@@ -212,6 +212,21 @@ fn adjust(plan: &mut Plan, args: &BenchArgs) -> Result<()> {
     Ok(())
 }
 
+/// How something is run that begins now.
+pub fn settings(seed: u64, rounds: usize, program_cpu: Option<usize>) -> Settings {
+    Settings {
+        version: env!("CARGO_PKG_VERSION").to_string(),
+        commit: option_env!("MEGA_COMMIT").map(str::to_string),
+        began_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs()),
+        seconds: 0.0,
+        rounds,
+        seed,
+        program_cpu,
+        command: command_line(),
+        exclusion_rule: Some(rule().version),
+    }
+}
+
 /// Runs it.
 pub fn run(asked: &Asked, args: &BenchOptions, rounds: usize) -> Result<Ran> {
     let mega = hand_over::mega()?;
@@ -234,23 +249,12 @@ pub fn run(asked: &Asked, args: &BenchOptions, rounds: usize) -> Result<Ran> {
         client_cpu,
         stop: stop::flag()?,
     };
-    let began_unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
     let mut record = Record {
         schema: SCHEMA,
         kind: "bench".to_string(),
         experiment: asked.about.clone(),
         machine,
-        settings: Settings {
-            version: env!("CARGO_PKG_VERSION").to_string(),
-            commit: option_env!("MEGA_COMMIT").map(str::to_string),
-            began_unix_s,
-            seconds: 0.0,
-            rounds,
-            seed: args.seed,
-            program_cpu,
-            command: command_line(),
-            exclusion_rule: Some(rule().version),
-        },
+        settings: settings(args.seed, rounds, program_cpu),
         metrics: asked.plan.metrics(),
         cases: asked.plan.case_infos(),
         variants: asked.plan.variants.iter().map(|variant| variant.info(&root)).collect(),
@@ -258,7 +262,7 @@ pub fn run(asked: &Asked, args: &BenchOptions, rounds: usize) -> Result<Ran> {
         published: asked.published.clone(),
         ended_early: None,
     };
-    let folder = Folder::create(&args.output, &asked.about.name, began_unix_s)?;
+    let folder = Folder::create(&args.output, &asked.about.name, record.settings.began_unix_s)?;
     let mut lines = Lines::new(args.quiet);
     lines.say(&format!(
         "{}: {} runs{}; results in {}",

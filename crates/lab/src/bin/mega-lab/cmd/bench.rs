@@ -39,6 +39,10 @@ pub fn run(args: &BenchArgs) -> Result<()> {
             no_command()?;
             super::scale::run(&args.common)
         }
+        "soak" => {
+            no_command()?;
+            super::soak::run(&args.common)
+        }
         "all" => {
             no_command()?;
             all(args)

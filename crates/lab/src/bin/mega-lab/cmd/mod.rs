@@ -10,4 +10,5 @@ pub mod png;
 pub mod record;
 pub mod scale;
 pub mod sim;
+pub mod soak;
 pub mod workload;
