@@ -16,7 +16,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::program::redis::{RedisError, Server, ServerOptions};
 use crate::program::Own;
-use crate::result::{Machine, Settings};
+use crate::report::scale::{duration_text, value_text};
+use crate::result::{Machine, Settings, Unit};
 use crate::stats::median;
 use crate::variant::agent::{library, Agent};
 
@@ -186,6 +187,53 @@ impl Soak {
         grown("threads of the daemon", |s| s.daemon_threads as f64, 1.0, 1.0);
         grown("descriptors of the Redis", |s| s.redis_descriptors as f64, 1.0, 1.0);
         all
+    }
+}
+
+/// What is compared: its name, the figure, its unit.
+type Row = (&'static str, fn(&Sample) -> f64, Unit);
+
+const ROWS: [Row; 9] = [
+    ("daemon: resident", |s| s.daemon_bytes as f64, Unit::Bytes),
+    ("daemon: descriptors", |s| s.daemon_descriptors as f64, Unit::Count),
+    ("daemon: threads", |s| s.daemon_threads as f64, Unit::Count),
+    ("daemon: processor", |s| s.daemon_cpu, Unit::Share),
+    ("daemon: a scan", |s| s.scan_ns, Unit::Ns),
+    ("Redis: descriptors", |s| s.redis_descriptors as f64, Unit::Count),
+    ("Redis: a request, p50", |s| s.p50_ns as f64, Unit::Ns),
+    ("Redis: p99.9", |s| s.p999_ns as f64, Unit::Ns),
+    ("Redis: resident", |s| s.redis_bytes as f64, Unit::Bytes),
+];
+
+impl Soak {
+    /// What was compared: a name, and the figure at the start and at the end.
+    #[must_use]
+    pub fn rows(&self) -> Vec<[String; 3]> {
+        let compared = ROWS.iter().filter_map(|(name, figure, unit)| {
+            let seen = self.compared(figure)?;
+            let text = |value| value_text(*unit, value);
+            Some([(*name).to_string(), text(seen.start), text(seen.end)])
+        });
+        let mut rows: Vec<_> = compared.collect();
+        let text = |ns: u64| value_text(Unit::Ns, ns as f64);
+        let offs: Vec<String> = self.off_at_start_ns.iter().map(|ns| text(*ns)).collect();
+        rows.push(["mega off".to_string(), offs.join(", "), text(self.off_at_end_ns)]);
+        rows
+    }
+
+    /// What was done, in a line.
+    #[must_use]
+    pub fn done(&self) -> String {
+        let sum = |of: fn(&Sample) -> u64| self.samples.iter().map(of).sum::<u64>();
+        format!(
+            "{} requests, {} storms ({} of them killed), {} scans, {} promotions in {}",
+            sum(|s| s.requests),
+            sum(|s| s.storms + s.killed),
+            sum(|s| s.killed),
+            sum(|s| s.scans),
+            sum(|s| s.promotions),
+            duration_text(self.settings.seconds),
+        )
     }
 }
 

@@ -148,8 +148,13 @@ struct Ended {
 impl Manager {
     /// The command, not started yet.
     fn command(folder: &Path, args: &[&str]) -> Command {
+        Self::command_with(folder, OPTIONS, args)
+    }
+
+    /// The same with other options.
+    fn command_with(folder: &Path, options: &[&str], args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_mega"));
-        command.arg("manage").args(OPTIONS).args(fault_size()).args(args);
+        command.arg("manage").args(options).args(fault_size()).args(args);
         command.arg("--journal").arg(folder.join("journal"));
         let file = |name: &str| File::create(folder.join(name)).unwrap();
         command.stdin(Stdio::null()).stdout(file("out")).stderr(file("err"));

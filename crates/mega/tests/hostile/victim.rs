@@ -21,7 +21,8 @@ struct Memory {
 }
 
 impl Memory {
-    fn new() -> Self {
+    /// On base pages, or with huge pages from its faults on.
+    fn new(is_huge: bool) -> Self {
         let bytes = (REGIONS + 1) * REGION;
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
@@ -29,6 +30,10 @@ impl Memory {
         let mapped = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, flags, -1, 0) };
         assert_ne!(mapped, libc::MAP_FAILED);
         let start = (mapped as usize).next_multiple_of(REGION) as *mut u64;
+        if is_huge {
+            // SAFETY: within the mapping, of which nothing is used yet.
+            unsafe { libc::madvise(start.cast(), REGIONS * REGION, libc::MADV_HUGEPAGE) };
+        }
         let mut memory = Self {
             start,
             generations: [0; REGIONS],
@@ -66,11 +71,12 @@ impl Memory {
     }
 }
 
-/// The program itself: `fill` keeps giving back and filling, `hold` only reads. Answers each line with what it has done so far, or `wrong`.
+/// The program itself: `fill` keeps giving back and filling, `hold` only reads, `huge` reads huge pages. Answers each line with what it has done so far, or `wrong`.
 #[test]
 fn victim() {
     let Ok(what) = std::env::var(VARIABLE) else { return };
-    let mut memory = Memory::new();
+    let mut memory = Memory::new(what == "huge");
+    let fills = what == "fill";
     let (ask, asked) = channel();
     std::thread::spawn(move || {
         for _ in std::io::stdin().lock().lines().map_while(Result::ok) {
@@ -93,7 +99,7 @@ fn victim() {
     let mut done = 0u64;
     loop {
         if asked
-            .recv_timeout(Duration::from_millis(if what == "fill" { 5 } else { 0 }))
+            .recv_timeout(Duration::from_millis(if fills { 5 } else { 0 }))
             .is_ok()
         {
             say(if memory.is_right() {
@@ -102,7 +108,7 @@ fn victim() {
                 "wrong".to_owned()
             });
         }
-        if what == "fill" {
+        if fills {
             let region = done as usize % REGIONS;
             memory.fill(region);
         } else {
@@ -130,6 +136,11 @@ impl Victim {
     /// Gives back and fills all the while.
     pub fn filling() -> Self {
         Self::start("fill", |_| {})
+    }
+
+    /// Reads huge pages all the while.
+    pub fn reading_huge() -> Self {
+        Self::start("huge", |_| {})
     }
 
     /// Reads all the while.

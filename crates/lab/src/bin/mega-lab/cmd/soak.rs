@@ -98,44 +98,11 @@ fn line(sample: &Sample) {
     );
 }
 
-/// What is compared: its name, the figure, how it is shown.
-type Row = (&'static str, fn(&Sample) -> f64, fn(f64) -> String);
-
 fn summary(out: &mut impl Write, soak: &Soak) -> Result<()> {
-    let bytes = |bytes: f64| mb(bytes as u64);
-    let count = |count: f64| format!("{count:.0}");
-    let rows: [Row; 9] = [
-        ("daemon: resident", |s| s.daemon_bytes as f64, bytes),
-        ("daemon: descriptors", |s| s.daemon_descriptors as f64, count),
-        ("daemon: threads", |s| s.daemon_threads as f64, count),
-        (
-            "daemon: processor",
-            |s| s.daemon_cpu * 100.0,
-            |share| format!("{share:.2} %"),
-        ),
-        ("daemon: a scan", |s| s.scan_ns, time),
-        ("redis: descriptors", |s| s.redis_descriptors as f64, count),
-        ("redis: p50", |s| s.p50_ns as f64, time),
-        ("redis: p99.9", |s| s.p999_ns as f64, time),
-        ("redis: resident", |s| s.redis_bytes as f64, bytes),
-    ];
-    writeln!(out, "{:<22} {:>12} {:>12}", "", "start", "end")?;
-    for (name, figure, show) in rows {
-        if let Some(seen) = soak.compared(figure) {
-            writeln!(out, "{name:<22} {:>12} {:>12}", show(seen.start), show(seen.end))?;
-        }
+    writeln!(out, "{:<24} {:>12} {:>12}", "", "start", "end")?;
+    for [name, start, end] in soak.rows() {
+        writeln!(out, "{name:<24} {start:>12} {end:>12}")?;
     }
-    let offs: Vec<String> = soak.off_at_start_ns.iter().map(|ns| time(*ns as f64)).collect();
-    let end = time(soak.off_at_end_ns as f64);
-    writeln!(out, "{:<22} {:>12} {end:>12}", "mega off", offs.join(", "))?;
-    let sum = |of: fn(&Sample) -> u64| soak.samples.iter().map(of).sum::<u64>();
-    writeln!(
-        out,
-        "{} requests; {} storms, {} of them killed; {} promotions",
-        sum(|s| s.requests),
-        sum(|s| s.storms + s.killed),
-        sum(|s| s.killed),
-        sum(|s| s.promotions),
-    )?;
+    writeln!(out, "{}", soak.done())?;
     Ok(())
 }
