@@ -3,7 +3,7 @@
 #   make test     runs every test
 # Others: test-vm (what depends on the kernel, on Debian's stock kernels under QEMU), test-module (mega.ko on the same), test-module-debug (and on
 #   a debug kernel), test-live (mega on the same), test-reservation and reservation-experiments (kernel/reservation), fuzz and hostile (longer
-#   than in make test), vm-experiments (what needs mega.ko), test-programs (real programs at full size under Memomania),
+#   than in make test), fuzz-coverage, soak (two hours of everything at once), vm-experiments (what needs mega.ko), test-programs (real programs at full size under Memomania),
 #   packages (.deb and .rpm), test-packages (those under systemd in a clean Debian), test-sweeps (a sweep by GNU parallel, HyperQueue and Slurm), build, check (format, lints and pure unit tests in under a minute), results (the documents' tables, from the records
 #   in results; make results RUN=1 simulates the papers' experiments anew first), lint, bench, install, clean.
 
@@ -21,7 +21,7 @@ AGENT := $(dir $(MEGA))../agent/libmega_agent.so
 
 TEST := $(CARGO) test --workspace --release --locked --no-fail-fast
 
-.PHONY: all setup setup-test build demo test test-machine test-beside test-vm test-module test-module-debug test-live test-reservation reservation-experiments fuzz hostile vm-experiments test-programs packages test-packages test-sweeps check results lint bench install clean
+.PHONY: all setup setup-test build demo test test-machine test-beside test-vm test-module test-module-debug test-live test-reservation reservation-experiments fuzz fuzz-coverage hostile soak vm-experiments test-programs packages test-packages test-sweeps check results lint bench install clean
 
 all: build
 
@@ -127,6 +127,15 @@ FUZZ_SECONDS ?= 3600
 fuzz:
 	FUZZ_SECONDS=$(FUZZ_SECONDS) $(CARGO) test --release --locked -p mega-sim -p mega --test fuzz -- --test-threads=16 --nocapture
 	FUZZ_SECONDS=$(FUZZ_SECONDS) $(CARGO) test --release --locked -p mega --bin mega service::fuzz -- --nocapture
+
+# Which lines of the parsers those tests run. Some ten minutes, most of them for a build of its own.
+fuzz-coverage: setup
+	@tests/fuzz/coverage
+
+# A daemon, agents, storms and a Redis under load for two hours: what grows, what gets slower, what is left behind. SOAK=0.1: for a tenth.
+SOAK ?= 1
+soak: build setup-test
+	$(SUDO) $(LAB) bench soak --scale $(SOAK)
 
 # Every system call with every error, where `make test` takes one error of each; and the other programs beside hostile ones.
 hostile: setup-test

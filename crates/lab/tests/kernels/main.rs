@@ -155,6 +155,49 @@ fn a_suspend_in_the_middle_is_a_pause_and_nothing_else() {
     assert!(state_files().is_empty());
 }
 
+/// Moves the clock of the day.
+fn step(hours: i64) {
+    use rustix::time::{clock_gettime, clock_settime, ClockId};
+    let mut now = clock_gettime(ClockId::Realtime);
+    now.tv_sec += hours * 3600;
+    clock_settime(ClockId::Realtime, now).expect("the clock is set");
+}
+
+#[test]
+#[ignore = "sets the machine's clock: for tests/vm/live"]
+fn clocks_that_step_are_no_matter() {
+    let Some(_alone) = ready(1024) else { return };
+    let (mut workload, ready) = kinds();
+    let hot = addresses(&ready, "full-hot");
+    let pid = workload.pid.to_string();
+    let mut args: Vec<&str> = OPEN.to_vec();
+    args.extend(["--policy=mega", pid.as_str()]);
+    let manager = Manager::start("manage", &args);
+    let scans = || {
+        manager
+            .lines()
+            .iter()
+            .filter(|line| matches!(line.event, Event::Scanned { .. }))
+            .count()
+    };
+    for hours in [25, -50, 25] {
+        let had = scans();
+        assert!(wait_until(SOON, || scans() > had + 1), "{}", manager.program.stderr());
+        step(hours);
+    }
+    let done = wait_until(SOON, || huge_among(workload.pid, &hot) + 1 >= REGIONS);
+    assert!(done, "{}: {}", huge_among(workload.pid, &hot), manager.program.stderr());
+    let lines = manager.lines();
+    assert!(
+        lines.windows(2).all(|pair| pair[0].at <= pair[1].at),
+        "the journal goes back"
+    );
+    let managed = manager.stop();
+    assert_eq!(managed.ended.code(), 0, "{}", managed.ended.stderr);
+    workload.check();
+    assert!(workload.quit().success());
+}
+
 /// A connection to Redis.
 struct Redis(BufReader<UnixStream>);
 

@@ -17,7 +17,7 @@ use mega_lab::memory::{base_page_bytes, Mapping};
 use mega_linux::proc::{buddyinfo, ProcRoot};
 
 use support::{addresses, huge_among, wait_until, Workload};
-use tool::{done_on, ready, Manager};
+use tool::{ready, Manager};
 
 const SOON: Duration = Duration::from_secs(240);
 const REGIONS: usize = 8;
@@ -29,7 +29,7 @@ const OPEN: [&str; 5] = [
     "--scanner=pagemap",
 ];
 /// What a node keeps free of memory while its blocks are taken: beyond its watermarks.
-const KEPT: usize = 128 << 20;
+const KEPT: usize = 256 << 20;
 /// Memory taken at a time.
 const STEP: usize = 2 << 20;
 
@@ -71,12 +71,26 @@ fn blocks_of(node: u32) -> u64 {
     buddyinfo::read(&ProcRoot::default()).unwrap().free_blocks_of(node).0
 }
 
-/// Memory that leaves a node free memory, but no free block: base pages of which every second was given back, and huge pages.
-struct Hog(#[allow(dead_code)] Vec<Mapping>);
+/// Memory that leaves a node free memory, but no free block: base pages of which every second was given back, and huge pages. The kernel makes
+/// no blocks by itself meanwhile.
+struct Hog {
+    _memory: Vec<Mapping>,
+    proactiveness: String,
+}
+
+const PROACTIVENESS: &str = "/proc/sys/vm/compaction_proactiveness";
+
+impl Drop for Hog {
+    fn drop(&mut self) {
+        let _ = std::fs::write(PROACTIVENESS, &self.proactiveness);
+    }
+}
 
 impl Hog {
     /// In the pages that it frees nothing but base pages fit; each step frees as much as it takes of the blocks.
     fn take(node: u32) -> Self {
+        let proactiveness = std::fs::read_to_string(PROACTIVENESS).unwrap();
+        std::fs::write(PROACTIVENESS, "0").unwrap();
         memory_of(Some(node));
         let touch = |memory: &Mapping| {
             for page in 0..memory.len_bytes() / base_page_bytes() {
@@ -108,7 +122,10 @@ impl Hog {
         }
         all.extend(small);
         memory_of(None);
-        Self(all)
+        Self {
+            _memory: all,
+            proactiveness,
+        }
     }
 }
 
@@ -148,8 +165,9 @@ fn what_is_on_a_node_without_free_blocks_waits_for_them_and_holds_up_nobody() {
     }
     let Some(_alone) = ready(1024) else { return };
     let (mut near, of_near) = kinds(0);
-    let (mut far, of_far) = kinds(1);
+    // What is filled first is contiguous, so that promoting a region of it would leave a free block.
     let hog = Hog::take(1);
+    let (mut far, of_far) = kinds(1);
     assert!(blocks_of(0) > 64, "{}", blocks_of(0));
     let pids = [near.pid.to_string(), far.pid.to_string()];
     let mut args: Vec<&str> = OPEN.to_vec();
@@ -165,11 +183,11 @@ fn what_is_on_a_node_without_free_blocks_waits_for_them_and_holds_up_nobody() {
     let scanned = || manager.lines().iter().filter(|line| is_scan(line)).count();
     let before = scanned();
     assert!(wait_until(SOON, || scanned() >= before + 6));
-    // The kernel would have moved it to the other node, or compacted in the program's time.
-    assert_eq!(huge(&far, &of_far), 0, "{}", manager.program.stderr());
+    // The kernel would have compacted in the program's time. A block or two come free by themselves.
+    let had = huge(&far, &of_far);
+    assert!(had <= 2, "{had}, {} blocks: {}", blocks_of(1), manager.program.stderr());
     let waits = manager.lines().iter().filter(|line| is_waiting(line, far.pid)).count();
     assert!(waits > 0, "nothing was said of what waits");
-    assert_eq!(done_on(&manager.lines(), far.pid as u32), 0);
     // Blocks again.
     drop(hog);
     assert!(
@@ -195,8 +213,8 @@ fn blocks_are_made_on_the_node_that_lacks_them() {
         return;
     }
     let Some(_alone) = ready(1024) else { return };
-    let (mut far, of_far) = kinds(1);
     let hog = Hog::take(1);
+    let (mut far, of_far) = kinds(1);
     let pid = far.pid.to_string();
     let mut args: Vec<&str> = OPEN.to_vec();
     args.extend(["--compact=demand", pid.as_str()]);

@@ -319,10 +319,21 @@ fn advise_ourselves(advice: Madvise) -> Result<u64, String> {
     Ok(entry.and_then(|e| e.usage.anon_huge_bytes).unwrap_or(0))
 }
 
+/// Tries of a collapse: what was collapsed may be split again at once, where memory is short.
+const TRIES: usize = 3;
+
 fn collapse() -> Finding {
     const LOST: &str = "nothing can be promoted";
     let disabled = sys::own_thp_disable() == Ok(ThpDisable::Fully);
-    match advise_ourselves(Madvise::Collapse) {
+    let is_huge = |tried: &Result<u64, String>| tried.as_ref().is_ok_and(|huge| *huge >= HUGE_PAGE_BYTES);
+    let mut tried = advise_ourselves(Madvise::Collapse);
+    for _ in 1..TRIES {
+        if is_huge(&tried) {
+            break;
+        }
+        tried = advise_ourselves(Madvise::Collapse);
+    }
+    match tried {
         Ok(huge) if huge >= HUGE_PAGE_BYTES => Finding::ok("collapse", "MADV_COLLAPSE made a huge page of ours"),
         Ok(_) => Finding::missing("collapse", "MADV_COLLAPSE says yes, the page tables say no", LOST),
         Err(error) if disabled => Finding::partial(

@@ -28,17 +28,22 @@ const CALLS: &[(&str, i64, &[i32])] = &[
     (
         "read",
         libc::SYS_read,
-        &[libc::EIO, libc::EINTR, libc::ESRCH, libc::ENOMEM],
+        &[libc::EIO, libc::EINTR, libc::ESRCH, libc::ENOMEM, libc::EBADF],
     ),
     ("getdents64", libc::SYS_getdents64, &[libc::ENOMEM, libc::ENOENT]),
     ("statx", libc::SYS_statx, &[libc::ENOMEM, libc::EACCES]),
-    ("write", libc::SYS_write, &[libc::ENOSPC, libc::EIO, libc::EINTR]),
-    ("ioctl", libc::SYS_ioctl, &[libc::EINVAL, libc::ENOMEM]),
+    (
+        "write",
+        libc::SYS_write,
+        &[libc::ENOSPC, libc::EIO, libc::EINTR, libc::EBADF],
+    ),
+    ("ioctl", libc::SYS_ioctl, &[libc::EINVAL, libc::ENOMEM, libc::EBADF]),
     (
         "process_madvise",
         libc::SYS_process_madvise,
         &[
             libc::EAGAIN,
+            libc::EBADF,
             libc::EBUSY,
             libc::EINTR,
             libc::EINVAL,
@@ -59,7 +64,7 @@ const CALLS: &[(&str, i64, &[i32])] = &[
     ),
     ("poll", libc::SYS_poll, &[libc::EINTR, libc::ENOMEM]),
     ("ppoll", libc::SYS_ppoll, &[libc::EINTR, libc::ENOMEM]),
-    ("epoll_pwait", libc::SYS_epoll_pwait, &[libc::EINTR]),
+    ("epoll_pwait", libc::SYS_epoll_pwait, &[libc::EINTR, libc::EBADF]),
     ("epoll_ctl", libc::SYS_epoll_ctl, &[libc::ENOMEM, libc::ENOSPC]),
     (
         "bpf",

@@ -8,6 +8,7 @@ mod groups;
 mod inject;
 mod programs;
 mod state;
+mod unlucky;
 mod victim;
 
 use std::collections::BTreeMap;

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
@@ -12,7 +12,7 @@ use crate::victim::Victim;
 use crate::{is_calm, off, ready, settings, signal, until, Manager, LONG};
 
 /// Killed when dropped.
-pub struct Other(Child);
+pub struct Other(pub Child);
 
 impl Other {
     pub fn start(command: &mut Command) -> Self {
@@ -38,33 +38,56 @@ impl Drop for Other {
     }
 }
 
-/// A neighbour that is managed from the start, and what it gets done.
-struct Neighbour {
-    victim: Victim,
-    alone: f64,
+/// What a neighbour gets in a second: its own work done, and actions of its manager.
+#[derive(Clone, Copy)]
+struct Service {
+    work: f64,
+    actions: f64,
+}
+
+/// A neighbour that gives memory back and fills it, so that its manager always has something to do, and what it got when it was managed
+/// alone.
+pub struct Neighbour {
+    pub victim: Victim,
+    alone: Service,
 }
 
 impl Neighbour {
     fn start() -> Self {
         let mut victim = Victim::filling();
-        let alone = victim.speed();
+        let manager = Manager::start(&[victim.pid()]);
+        manager.wait_done(victim.pid());
+        let alone = Self::service(&mut victim, &manager);
+        manager.stop();
         Self { victim, alone }
     }
 
-    /// Something is done on it while the other one does what it does; says what it gets done meanwhile.
+    fn service(victim: &mut Victim, manager: &Manager) -> Service {
+        let had = manager.done(victim.pid());
+        let began = Instant::now();
+        let work = victim.speed();
+        let actions = manager.done(victim.pid()) - had;
+        Service {
+            work,
+            actions: actions as f64 / began.elapsed().as_secs_f64(),
+        }
+    }
+
+    /// Something is done on it while the other one does what it does; says what it gets meanwhile.
     #[track_caller]
-    fn is_served(&mut self, manager: &Manager, beside: &str) {
+    pub fn is_served(&mut self, manager: &Manager, beside: &str) {
         manager.wait_done(self.victim.pid());
-        let now = self.victim.speed();
+        let now = Self::service(&mut self.victim, manager);
         eprintln!(
-            "beside {beside} the neighbour gets {:.2} of what it gets unmanaged and alone done",
-            now / self.alone
+            "beside {beside} the neighbour gets {:.2} of its work done and {:.2} of the actions that it had alone",
+            now.work / self.alone.work,
+            now.actions / self.alone.actions,
         );
     }
 }
 
 /// Runs a test that must leave settings as they are.
-fn leaving_nothing(test: impl FnOnce(&mut Neighbour)) {
+pub fn leaving_nothing(test: impl FnOnce(&mut Neighbour)) {
     let Some(_alone) = ready() else { return };
     off();
     let before = settings();
@@ -74,7 +97,7 @@ fn leaving_nothing(test: impl FnOnce(&mut Neighbour)) {
 }
 
 #[track_caller]
-fn stop(manager: Manager, context: &str) {
+pub fn stop(manager: Manager, context: &str) {
     let (ended, took) = manager.stop();
     is_calm(&ended.stderr, context);
     assert_eq!(ended.code, Some(0), "{context}: {}", ended.stderr);
