@@ -1,11 +1,14 @@
 # Two commands do all the set-up on a fresh Debian-like machine:
 #   make demo     runs the main job       (make demo REDIS=1: with a real Redis)
 #   make test     runs every test
-# Others: test-vm (what depends on the kernel, on Debian's stock kernels under QEMU), test-module (mega.ko on the same), test-module-debug (and on
-#   a debug kernel), test-live (mega on the same), test-reservation and reservation-experiments (kernel/reservation), fuzz and hostile (longer
-#   than in make test), fuzz-coverage, soak (two hours of everything at once), vm-experiments (what needs mega.ko), test-programs (real programs at full size under Memomania),
-#   packages (.deb and .rpm), test-packages (those under systemd in a clean Debian), test-sweeps (a sweep by GNU parallel, HyperQueue and Slurm), build, check (format, lints and pure unit tests in under a minute), results (the documents' tables, from the records
-#   in results; make results RUN=1 simulates the papers' experiments anew first), lint, bench, install, clean.
+# Others: build; check (format, lints and pure unit tests in under a minute); lint; bench; install; clean
+#   on other kernels: test-vm (what depends on the kernel, on Debian's stock kernels under QEMU), test-module (mega.ko on the same),
+#     test-module-debug (and on a debug kernel), test-live (mega on the same), vm-experiments (what needs mega.ko),
+#     test-reservation and reservation-experiments (kernel/reservation)
+#   longer than in make test: fuzz, fuzz-coverage, hostile, soak (two hours of everything at once), test-programs (real programs at full
+#     size under Memomania)
+#   packages (.deb and .rpm); test-packages (those under systemd in a clean Debian); test-sweeps (a sweep by GNU parallel, HyperQueue, Slurm)
+#   results (the documents' tables, from the records in results; make results RUN=1 simulates the papers' experiments anew first)
 
 SHELL := /bin/sh
 export PATH := $(HOME)/.cargo/bin:$(PATH)

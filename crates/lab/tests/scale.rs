@@ -30,4 +30,11 @@ fn each_subject_is_seen_and_has_its_cost() {
         }
         assert!(cost["look_ns"].as_u64() > Some(0), "{cost}");
     }
+    let loops = result["loops"].as_array().unwrap();
+    assert_eq!(loops.len(), 2);
+    for whole in loops {
+        assert_eq!(whole["processes"], 50);
+        assert!(whole["promoted"].as_u64() > Some(0), "{whole}");
+        assert!(whole["scans"].as_u64() > Some(10), "{whole}");
+    }
 }

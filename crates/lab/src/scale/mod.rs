@@ -1,6 +1,9 @@
 //! What looking costs as there is more to look at: the live host over many processes, many mappings, much address space, much memory.
 //!
-//! Nothing is decided or done: how decisions and bookkeeping grow is tested in the core (`crates/core/tests/scale.rs`).
+//! Nothing is decided or done there: the whole loop is measured on a simulated machine ([`whole`]), and how bookkeeping grows is tested in the
+//! core (`crates/core/tests/scale.rs`).
+
+pub mod whole;
 
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use anyhow::Result;
+use mega_lab::scale::whole::{self, Whole};
 use mega_lab::scale::{measure, subjects, Cost, Subject};
 use serde_json::json;
 
@@ -30,10 +31,38 @@ pub fn run(args: &BenchOptions) -> Result<()> {
         }
         costs.push(cost);
     }
+    let mut loops = Vec::new();
+    for policy in ["auto", "mega"] {
+        if stop::asked() {
+            break;
+        }
+        let whole = whole::measure(policy, args.scale.unwrap_or(1.0))?;
+        if !args.json {
+            line_of_loop(&mut out, &whole)?;
+        }
+        loops.push(whole);
+    }
     if args.json {
-        writeln!(out, "{}", json!({"schema": 1, "kind": "scale", "costs": costs}))?;
+        let value = json!({"schema": 1, "kind": "scale", "costs": costs, "loops": loops});
+        writeln!(out, "{value}")?;
     }
     Ok(())
+}
+
+fn line_of_loop(out: &mut impl Write, whole: &Whole) -> std::io::Result<()> {
+    writeln!(
+        out,
+        "{}, {} processes, {} GB, simulated: {} scans, {} promotions; first scan {:.1} ms, settled {:.1} ms, looking {:.1} ms of it, {:.1} MB",
+        whole.policy,
+        whole.processes,
+        whole.bytes >> 30,
+        whole.scans,
+        whole.promoted,
+        whole.first_ns as f64 / 1e6,
+        whole.scan_ns as f64 / 1e6,
+        whole.look_ns as f64 / 1e6,
+        whole.memory_bytes as f64 / 1e6,
+    )
 }
 
 fn line(out: &mut impl Write, cost: &Cost) -> std::io::Result<()> {
