@@ -185,7 +185,12 @@ fn what_is_on_a_node_without_free_blocks_waits_for_them_and_holds_up_nobody() {
     assert!(wait_until(SOON, || scanned() >= before + 6));
     // The kernel would have compacted in the program's time. Some blocks come free by themselves, as what was promoted leaves its base pages.
     let had = huge(&far, &of_far);
-    assert!(had <= REGIONS / 2, "{had}, {} blocks: {}", blocks_of(1), manager.program.stderr());
+    assert!(
+        had <= REGIONS / 2,
+        "{had}, {} blocks: {}",
+        blocks_of(1),
+        manager.program.stderr()
+    );
     let waits = manager.lines().iter().filter(|line| is_waiting(line, far.pid)).count();
     assert!(waits > 0, "nothing was said of what waits");
     // Blocks again.

@@ -1,5 +1,6 @@
 //! An area of the storm: memory, and a model of each page's content and protection.
 
+use super::history::{Done, History};
 use crate::memory::content::{self, below, mix, Mismatch};
 use crate::memory::{base_page_bytes, Mapping, MemoryError, Protection, MADV_COLLAPSE};
 use rand_core::RngCore;
@@ -28,6 +29,7 @@ pub struct StormArea {
     memory: Mapping,
     pages: Vec<PageModel>,
     locked: bool,
+    history: History,
 }
 
 /// Advice that changes no content.
@@ -60,6 +62,7 @@ impl StormArea {
             memory: Mapping::new(pages * base_page_bytes())?,
             pages: vec![FRESH; pages],
             locked: false,
+            history: History::default().with(Done::New(pages)),
         })
     }
 
@@ -71,6 +74,16 @@ impl StormArea {
     /// Its addresses.
     pub fn addresses(&self) -> Range<usize> {
         self.memory.range()
+    }
+
+    /// What was done to it, as a test of this name.
+    pub fn source(&self, name: &str) -> String {
+        self.history.source(name)
+    }
+
+    /// Takes note of a child that has it, too.
+    pub fn forked(&mut self) {
+        self.history.add(Done::Forked);
     }
 
     /// A random range of pages, from one page to all of them.
@@ -90,6 +103,7 @@ impl StormArea {
 
     /// Writes new content to the writable pages of `range`.
     pub fn write(&mut self, range: Range<usize>, seed: u64) {
+        self.history.add(Done::Write(range.clone(), seed));
         for i in range {
             if self.pages[i].protection == Protection::ReadWrite {
                 let seed = mix(seed ^ i as u64) | 1;
@@ -130,26 +144,29 @@ impl StormArea {
 
     /// Changes protection.
     pub fn protect(&mut self, range: Range<usize>, protection: Protection) -> Result<(), MemoryError> {
+        self.history.add(Done::Protect(range.clone(), protection));
         self.memory.protect(Self::bytes(&range), protection)?;
         self.pages[range].iter_mut().for_each(|p| p.protection = protection);
         Ok(())
     }
 
-    /// Applies advice that changes no content.
-    pub fn advise(&mut self, range: Range<usize>, advice: i32) -> Result<(), MemoryError> {
-        self.memory.advise(Self::bytes(&range), advice)
+    /// Applies advice that changes no content, by its place among [`HARMLESS`].
+    pub fn advise(&mut self, range: Range<usize>, which: usize) -> Result<(), MemoryError> {
+        self.history.add(Done::Advise(range.clone(), which));
+        self.memory.advise(Self::bytes(&range), HARMLESS[which].1)
     }
 
     /// Unlocks before a call that would fail midway on locked pages.
     fn unlock(&mut self) -> Result<(), MemoryError> {
         if self.locked {
-            self.lock(false)?;
+            self.set_lock(false)?;
         }
         Ok(())
     }
 
     /// MADV_DONTNEED: the pages become zero.
     pub fn dontneed(&mut self, range: Range<usize>) -> Result<(), MemoryError> {
+        self.history.add(Done::DontNeed(range.clone()));
         self.unlock()?;
         self.memory.advise(Self::bytes(&range), libc::MADV_DONTNEED)?;
         for p in &mut self.pages[range] {
@@ -160,6 +177,7 @@ impl StormArea {
 
     /// MADV_FREE: the pages may become zero until they are written.
     pub fn free(&mut self, range: Range<usize>) -> Result<(), MemoryError> {
+        self.history.add(Done::Free(range.clone()));
         self.unlock()?;
         let result = self.memory.advise(Self::bytes(&range), libc::MADV_FREE);
         self.pages[range].iter_mut().for_each(|p| p.freed = true);
@@ -168,6 +186,11 @@ impl StormArea {
 
     /// Locks or unlocks all of it.
     pub fn lock(&mut self, locked: bool) -> Result<(), MemoryError> {
+        self.history.add(Done::Lock(locked));
+        self.set_lock(locked)
+    }
+
+    fn set_lock(&mut self, locked: bool) -> Result<(), MemoryError> {
         // A failed lock (inaccessible page) may have locked a part.
         self.locked = true;
         self.memory.lock(0..self.memory.len_bytes(), locked)?;
@@ -178,6 +201,7 @@ impl StormArea {
     /// Grows by `more` zero pages.
     pub fn grow(&mut self, more: usize) -> Result<(), MemoryError> {
         self.memory.grow((self.pages.len() + more) * base_page_bytes())?;
+        self.history.add(Done::Grow(more));
         let protection = self.pages.last().map_or(Protection::ReadWrite, |p| p.protection);
         self.pages
             .resize(self.pages.len() + more, PageModel { protection, ..FRESH });
@@ -189,23 +213,31 @@ impl StormArea {
         if self.pages.windows(2).any(|w| w[0].protection != w[1].protection) {
             return Ok(false);
         }
+        self.history.add(Done::Relocate);
         self.memory.relocate()?;
         Ok(true)
     }
 
     /// Unmaps a range and returns what is left.
     pub fn unmap(self, range: Range<usize>) -> impl Iterator<Item = Self> {
-        let Self { memory, pages, locked } = self;
+        let Self {
+            memory,
+            pages,
+            locked,
+            history,
+        } = self;
         let (before, after) = memory.unmap_part(Self::bytes(&range));
         let left = before.map(|memory| Self {
             memory,
             pages: pages[..range.start].to_vec(),
             locked,
+            history: history.with(Done::Before(range.clone())),
         });
         let right = after.map(|memory| Self {
             memory,
             pages: pages[range.end..].to_vec(),
             locked,
+            history: history.with(Done::Behind(range.clone())),
         });
         left.into_iter().chain(right)
     }
@@ -231,8 +263,8 @@ mod tests {
         a.lock(true).unwrap();
         a.dontneed(5..9).unwrap();
         a.free(100..700).unwrap();
-        for (_, advice) in HARMLESS {
-            let _ = a.advise(0..1124, *advice);
+        for which in 0..HARMLESS.len() {
+            let _ = a.advise(0..1124, which);
         }
         assert_eq!(a.verify(0..1124).unwrap(), 1124);
         let rest: Vec<StormArea> = a.unmap(3..600).collect();
@@ -249,5 +281,45 @@ mod tests {
         let wrong = a.verify(0..16).unwrap_err();
         assert_eq!((wrong.page, wrong.mismatch.index), (7, 3));
         assert_eq!(wrong.address, a.addresses().start + 7 * 4096 + 24);
+    }
+
+    /// As a storm prints it, and as it is pasted.
+    #[test]
+    #[allow(unused_mut)]
+    fn storm_seed_7_thread_2() {
+        let mut a = StormArea::new(64).unwrap();
+        a.write(0..64, 0x5);
+        a.grow(16).unwrap();
+        let _ = a.protect(8..16, Protection::None);
+        let _ = a.advise(0..64, 5);
+        let _ = a.dontneed(20..30);
+        let _ = a.free(40..50);
+        let _ = a.lock(true);
+        let _ = a.lock(false);
+        // A child by fork looks at it, and writes to its copy.
+        let mut a = a.unmap(4..18).last().unwrap();
+        let _ = a.relocate();
+        a.write(0..62, 0x9);
+        let mut a = a.unmap(30..40).next().unwrap();
+        a.verify(0..a.len()).unwrap();
+    }
+
+    #[test]
+    fn what_was_done_to_an_area_is_a_test_that_can_be_pasted_here() {
+        let mut a = StormArea::new(64).unwrap();
+        a.write(0..64, 5);
+        a.grow(16).unwrap();
+        let _ = a.protect(8..16, Protection::None);
+        let _ = a.advise(0..64, 5);
+        let _ = a.dontneed(20..30);
+        let _ = a.free(40..50);
+        let _ = (a.lock(true), a.lock(false));
+        a.forked();
+        let mut a = a.unmap(4..18).last().unwrap();
+        let _ = a.relocate();
+        a.write(0..62, 9);
+        let a = a.unmap(30..40).next().unwrap();
+        let source = a.source("storm_seed_7_thread_2");
+        assert!(include_str!("area.rs").contains(&source), "{source}");
     }
 }

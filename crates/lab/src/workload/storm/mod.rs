@@ -3,6 +3,7 @@
 
 mod area;
 mod child;
+mod history;
 
 use self::area::{StormArea, WrongPage, HARMLESS};
 use self::child::{Caller, Victim};
@@ -126,6 +127,8 @@ impl From<MemoryError> for Trouble {
 
 struct Worker<'a> {
     id: u16,
+    /// The storm's.
+    seed: u64,
     rng: Pcg64Mcg,
     budget_pages: usize,
     areas: Vec<StormArea>,
@@ -162,14 +165,20 @@ impl Worker<'_> {
         )
     }
 
+    /// What led to it, to be pasted into `area.rs`.
+    fn source(&self, area: &StormArea) -> String {
+        area.source(&format!("storm_seed_{}_thread_{}", self.seed, self.id))
+    }
+
     fn verify(&self, area: &StormArea) -> Result<(), Trouble> {
         self.verify_range(area, 0..area.len())
     }
 
     fn verify_range(&self, area: &StormArea, range: std::ops::Range<usize>) -> Result<(), Trouble> {
-        let pages = area
-            .verify(range)
-            .map_err(|w| Trouble::Corrupt(self.describe(area, &w)))?;
+        let pages = area.verify(range).map_err(|wrong| {
+            eprintln!("{}", self.source(area));
+            Trouble::Corrupt(self.describe(area, &wrong))
+        })?;
         self.shared.verified_pages.fetch_add(pages, Relaxed);
         Ok(())
     }
@@ -220,10 +229,12 @@ impl Worker<'_> {
         }
         let rounds = 1 + below(self.rng.next_u64(), 5);
         let mut areas = std::mem::take(&mut self.areas);
+        areas.iter_mut().for_each(StormArea::forked);
         let child = fork_child(|| {
             for round in 0..rounds {
                 for area in &mut areas {
                     if let Err(wrong) = area.verify(0..area.len()) {
+                        eprintln!("{}", self.source(area));
                         eprintln!("storm: in a forked child: {}", self.describe(area, &wrong));
                         return 3;
                     }
@@ -309,7 +320,7 @@ impl Worker<'_> {
             "free" => area.free(range)?,
             "lock" => area.lock(true)?,
             "unlock" => area.lock(false)?,
-            "advise" => area.advise(range, HARMLESS[below(random, HARMLESS.len() as u64) as usize].1)?,
+            "advise" => area.advise(range, below(random, HARMLESS.len() as u64) as usize)?,
             other => unreachable!("operation {other}"),
         }
         Ok(())
@@ -364,6 +375,7 @@ fn storm(o: &Options, caller: Option<&Caller>, say: &dyn Fn(&str, Value)) -> Res
             let rng = Common::of_seed(mix(o.common.seed) ^ u64::from(id)).rng();
             let worker = Worker {
                 id,
+                seed: o.common.seed,
                 rng,
                 budget_pages: budget_pages.max(16),
                 areas: Vec::new(),
