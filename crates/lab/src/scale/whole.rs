@@ -75,8 +75,15 @@ impl Observer for Ours {
     }
 }
 
-/// The machine with its memory filled, and the programs that use theirs.
-fn filled(processes: usize) -> Result<(Machine, Vec<SpaceId>, Vec<(SpaceId, u64)>), ScaleError> {
+/// A machine with its memory filled.
+struct Filled {
+    machine: Machine,
+    all: Vec<SpaceId>,
+    /// Those that use their memory, and where it begins.
+    busy: Vec<(SpaceId, u64)>,
+}
+
+fn filled(processes: usize) -> Result<Filled, ScaleError> {
     let bytes = processes as u64 * BYTES;
     let base = fault::by_name("base").ok_or_else(|| failed("simulate")("no base pages"))?;
     let mut machine = Machine::new(&Config::of_bytes((bytes + bytes / 4).next_multiple_of(GB as u64)), base);
@@ -94,7 +101,7 @@ fn filled(processes: usize) -> Result<(Machine, Vec<SpaceId>, Vec<(SpaceId, u64)
             busy.push((id, area));
         }
     }
-    Ok((machine, all, busy))
+    Ok(Filled { machine, all, busy })
 }
 
 /// Manages such a machine by this policy; at scale 1 with 5 GB of memory here, in some minutes.
@@ -103,7 +110,7 @@ fn filled(processes: usize) -> Result<(Machine, Vec<SpaceId>, Vec<(SpaceId, u64)
 /// The machine cannot be simulated, or there is no such policy.
 pub fn measure(policy: &'static str, scale: f64) -> Result<Whole, ScaleError> {
     let processes = ((PROCESSES * scale) as usize).max(1);
-    let (machine, all, busy) = filled(processes)?;
+    let Filled { machine, all, busy } = filled(processes)?;
     let mut policy_of = policy::by_name(policy).ok_or_else(|| failed("find a policy")(policy))?;
     let driven = Rc::new(Cell::new(Duration::ZERO));
     let counted = Rc::clone(&driven);
