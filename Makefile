@@ -131,7 +131,7 @@ fuzz:
 	FUZZ_SECONDS=$(FUZZ_SECONDS) $(CARGO) test --release --locked -p mega-sim -p mega --test fuzz -- --test-threads=16 --nocapture
 	FUZZ_SECONDS=$(FUZZ_SECONDS) $(CARGO) test --release --locked -p mega --bin mega service::fuzz -- --nocapture
 
-# Which lines of the parsers those tests run. Some ten minutes, most of them for a build of its own.
+# Which lines of the parsers those tests run. It builds them, and all that they use, anew for that.
 fuzz-coverage: setup
 	@tests/fuzz/coverage
 

@@ -79,7 +79,7 @@ pub struct Plan {
 pub struct Sample {
     /// Since the daemon was started.
     pub seconds: f64,
-    /// Of the daemon: resident memory, open descriptors, threads.
+    /// Of the daemon: resident memory.
     pub daemon_bytes: u64,
     /// Its open descriptors.
     pub daemon_descriptors: u64,
@@ -87,7 +87,7 @@ pub struct Sample {
     pub daemon_threads: u64,
     /// Its processor time, as a share of one.
     pub daemon_cpu: f64,
-    /// Scans, and the mean time of one.
+    /// Its scans.
     pub scans: u64,
     /// Mean time of a scan; 0 without scans.
     pub scan_ns: f64,
@@ -103,13 +103,13 @@ pub struct Sample {
     pub redis_descriptors: u64,
     /// Requests answered.
     pub requests: u64,
-    /// Latency of a request, from when it was due.
+    /// Latency of a request, from when it was due: median.
     pub p50_ns: u64,
-    /// The same, of a thousand the last but one.
+    /// The same: 99.9th percentile.
     pub p999_ns: u64,
     /// The longest.
     pub worst_ns: u64,
-    /// Storms that ended, and of these, killed in their middle.
+    /// Storms that ended by themselves.
     pub storms: u64,
     /// Storms killed in their middle.
     pub killed: u64,
@@ -363,7 +363,7 @@ pub fn run(
     let mut off_at_start_ns = Vec::new();
     for _ in 0..SHORT_DAEMONS {
         let daemon = Daemon::start(&plan.mega, scratch.path())?;
-        std::thread::sleep(SHORT.min(plan.time));
+        std::thread::sleep(SHORT.min(plan.time / 6));
         off_at_start_ns.push(daemon.off()?);
     }
     let daemon = Daemon::start(&plan.mega, scratch.path())?;

@@ -48,7 +48,8 @@ impl Storms {
                 command.args(["--seconds", &STORM.as_secs().to_string()]);
                 command.args(["--seed", &(seed + n).to_string()]);
                 command.envs(environment.iter().map(|(name, value)| (name, value)));
-                command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+                // What it prints where its memory is wrong is for whoever reads this.
+                command.stdin(Stdio::null()).stdout(Stdio::null());
                 let time = if n % KILLED == 0 { STORM / 2 } else { STORM * 6 };
                 let wrong = match die_with_parent_after_exec(&mut command).spawn() {
                     Ok(child) => end(child, time, &told),

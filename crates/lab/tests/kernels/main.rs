@@ -106,6 +106,18 @@ fn without_ebpf_what_is_mapped_is_promoted() {
     assert!(workload.quit().success());
 }
 
+/// A manager of this process, by policy `mega`.
+fn managing(pid: i32) -> Manager {
+    let pid = pid.to_string();
+    let args: Vec<&str> = OPEN.iter().copied().chain(["--policy=mega", &pid]).collect();
+    Manager::start("manage", &args)
+}
+
+fn scans(manager: &Manager) -> usize {
+    let is_scan = |line: &&Line| matches!(line.event, Event::Scanned { .. });
+    manager.lines().iter().filter(is_scan).count()
+}
+
 /// Stops the machine for some seconds, and gives the time that it stood still: what CLOCK_BOOTTIME has gained on CLOCK_MONOTONIC.
 fn suspend(seconds: u64) -> Duration {
     use rustix::time::{clock_gettime, ClockId};
@@ -126,18 +138,8 @@ fn suspend(seconds: u64) -> Duration {
 fn a_suspend_in_the_middle_is_a_pause_and_nothing_else() {
     let Some(_alone) = ready(1024) else { return };
     let (mut workload, ready) = kinds();
-    let pid = workload.pid.to_string();
-    let mut args: Vec<&str> = OPEN.to_vec();
-    args.extend(["--policy=mega", pid.as_str()]);
-    let manager = Manager::start("manage", &args);
-    let scans = || {
-        manager
-            .lines()
-            .iter()
-            .filter(|line| matches!(line.event, Event::Scanned { .. }))
-            .count()
-    };
-    assert!(wait_until(SOON, || scans() >= 3));
+    let manager = managing(workload.pid);
+    assert!(wait_until(SOON, || scans(&manager) >= 3));
     let slept = suspend(30);
     assert!(slept > Duration::from_secs(10), "it stood still for {slept:?}");
     eprintln!("VM suspended for {} s", slept.as_secs());
@@ -169,20 +171,14 @@ fn clocks_that_step_are_no_matter() {
     let Some(_alone) = ready(1024) else { return };
     let (mut workload, ready) = kinds();
     let hot = addresses(&ready, "full-hot");
-    let pid = workload.pid.to_string();
-    let mut args: Vec<&str> = OPEN.to_vec();
-    args.extend(["--policy=mega", pid.as_str()]);
-    let manager = Manager::start("manage", &args);
-    let scans = || {
-        manager
-            .lines()
-            .iter()
-            .filter(|line| matches!(line.event, Event::Scanned { .. }))
-            .count()
-    };
+    let manager = managing(workload.pid);
     for hours in [25, -50, 25] {
-        let had = scans();
-        assert!(wait_until(SOON, || scans() > had + 1), "{}", manager.program.stderr());
+        let had = scans(&manager);
+        assert!(
+            wait_until(SOON, || scans(&manager) > had + 1),
+            "{}",
+            manager.program.stderr()
+        );
         step(hours);
     }
     let done = wait_until(SOON, || huge_among(workload.pid, &hot) + 1 >= REGIONS);

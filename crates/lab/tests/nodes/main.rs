@@ -9,6 +9,7 @@ mod tool;
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::MutexGuard;
 use std::time::Duration;
 
 use mega_core::action::Deferred;
@@ -47,11 +48,11 @@ fn memory_of(node: Option<u32>) {
     assert_eq!(error, 0, "{}", io::Error::last_os_error());
 }
 
-/// Base pages of a process on each node, by /proc/PID/numa_maps.
+/// Base pages of these regions of a process, by node.
 fn pages_by_node(pid: i32, addresses: &[u64]) -> BTreeMap<u32, u64> {
     let mut pages = BTreeMap::new();
     for address in addresses {
-        // One at a time: the call tells of the first.
+        // One at a time: of several the call tells where most are.
         for page in 0..512u64 {
             if let Some(node) = mega_linux::sys::node_of(pid as u32, &[address + page * 4096]) {
                 *pages.entry(node).or_default() += 1;
@@ -147,23 +148,18 @@ fn is_waiting(line: &Line, process: i32) -> bool {
     matches!(line.event, Event::Defer { pid, why: Deferred::FreeBlocks, .. } if of_it(pid))
 }
 
-fn nodes() -> usize {
-    let all = std::fs::read_dir("/sys/devices/system/node").map(|entries| {
-        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-        names
-            .filter(|name| name.strip_prefix("node").is_some_and(|n| n.parse::<u32>().is_ok()))
-            .count()
-    });
-    all.unwrap_or(1)
+/// Whether there are several nodes, and what managing needs; says so where not.
+fn ready_with_nodes() -> Option<MutexGuard<'static, ()>> {
+    if !buddyinfo::read(&ProcRoot::default()).unwrap().has_nodes() {
+        eprintln!("SKIPPED: this machine has one NUMA node");
+        return None;
+    }
+    ready(1024)
 }
 
 #[test]
 fn what_is_on_a_node_without_free_blocks_waits_for_them_and_holds_up_nobody() {
-    if nodes() < 2 {
-        eprintln!("SKIPPED: this machine has one NUMA node");
-        return;
-    }
-    let Some(_alone) = ready(1024) else { return };
+    let Some(_alone) = ready_with_nodes() else { return };
     let (mut near, of_near) = kinds(0);
     // What is filled first is contiguous, so that promoting a region of it would leave a free block.
     let hog = Hog::take(1);
@@ -213,11 +209,7 @@ fn what_is_on_a_node_without_free_blocks_waits_for_them_and_holds_up_nobody() {
 
 #[test]
 fn blocks_are_made_on_the_node_that_lacks_them() {
-    if nodes() < 2 {
-        eprintln!("SKIPPED: this machine has one NUMA node");
-        return;
-    }
-    let Some(_alone) = ready(1024) else { return };
+    let Some(_alone) = ready_with_nodes() else { return };
     let hog = Hog::take(1);
     let (mut far, of_far) = kinds(1);
     let pid = far.pid.to_string();

@@ -319,7 +319,7 @@ fn advise_ourselves(advice: Madvise) -> Result<u64, String> {
     Ok(entry.and_then(|e| e.usage.anon_huge_bytes).unwrap_or(0))
 }
 
-/// Tries of a collapse: what was collapsed may be split again at once, where memory is short.
+/// Tries of a collapse: on a fragmented node of Linux 6.1 one was seen to succeed and to leave no huge page.
 const TRIES: usize = 3;
 
 fn collapse() -> Finding {

@@ -182,8 +182,8 @@ impl Failing {
     }
 }
 
-/// What is managed, alone on this machine: one program that fills memory, one that reads huge pages, and one whose children come and go, which are found, held, claimed and
-/// let go.
+/// What is managed, alone on this machine: one program that fills memory, one that reads huge pages, and one whose children come and go, which
+/// are found, held, claimed and let go.
 struct Managed {
     before: BTreeMap<PathBuf, String>,
     victims: [Victim; 2],
