@@ -30,8 +30,10 @@ static UNTIL_NS: AtomicU64 = AtomicU64::new(0);
 static IS_REFUSED: AtomicU32 = AtomicU32::new(0);
 /// Mappings that might have been advised.
 static CANDIDATES: AtomicU32 = AtomicU32::new(0);
-/// Bytes advised since the last probe.
+/// Bytes advised since the last probe, and whether there was one since the helper last spoke: more is advised once it has
+/// spoken again.
 static UNPROBED: AtomicU64 = AtomicU64::new(0);
+static IS_PROBED: AtomicU32 = AtomicU32::new(0);
 /// Where the last ones are, probes by odd numbers, and whether the helper is still to hear of some.
 static BORN: [AtomicU64; NEWS] = [const { AtomicU64::new(0) }; NEWS];
 static IS_NEWS: AtomicU32 = AtomicU32::new(0);
@@ -51,6 +53,9 @@ pub fn forget() {
 /// Says what may be advised from now on.
 pub fn allow(births: Births, now_ns: u64) {
     let is_refused = IS_REFUSED.load(Ordering::Relaxed) != 0;
+    if IS_PROBED.swap(0, Ordering::Relaxed) != 0 {
+        UNPROBED.store(0, Ordering::Relaxed);
+    }
     UNTIL_NS.store(now_ns.saturating_add(VALID_NS), Ordering::Relaxed);
     RESIDENT.store(if is_refused { 0 } else { births.resident_bytes }, Ordering::Relaxed);
 }
@@ -123,7 +128,7 @@ fn advise(births: Births, address: usize, bytes: usize) {
     let news = match births.of(bytes as u64, nth, UNPROBED.load(Ordering::Relaxed)) {
         Birth::Unknown => return,
         Birth::Probe => {
-            UNPROBED.store(0, Ordering::Relaxed);
+            IS_PROBED.store(1, Ordering::Relaxed);
             address as u64 | IS_PROBE
         }
         Birth::Advised => {

@@ -17,6 +17,7 @@
 //! | `look` | what is populated in them |
 //! | `machine` | settings, free blocks, limits of control groups |
 //! | `act` | carries out orders |
+//! | `program` | which program this is, and what earlier runs of it have shown |
 //! | `birth` | `mmap`: advice before the first touch |
 //! | `remap` | `mremap` while advice is under way |
 //! | `status` | the page that says what was done |
@@ -44,6 +45,7 @@ mod mappings;
 #[cfg(panic = "abort")]
 mod memory;
 mod next;
+mod program;
 mod remap;
 mod settings;
 mod start;

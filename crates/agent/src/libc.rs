@@ -26,6 +26,10 @@ weak!(
     environ, "__environ"
 );
 weak!(
+    /// What the kernel told the program at its start.
+    getauxval, "getauxval"
+);
+weak!(
     /// glibc's: what to call around forks.
     register_atfork, "__register_atfork"
 );

@@ -2,6 +2,7 @@
 
 use core::cell::UnsafeCell;
 
+use mega_range::density::Density;
 use mega_range::intent::Intent;
 
 /// The settings.
@@ -10,6 +11,10 @@ pub struct Settings {
     pub intent: Intent,
     status: [u8; STATUS_BYTES],
     status_len: usize,
+    /// Which program this is; 0: it does not say.
+    pub key: u64,
+    /// How densely earlier runs filled their memory.
+    pub earlier: Density,
     /// An address in the program's first stack.
     pub stack: usize,
 }
@@ -40,6 +45,8 @@ unsafe impl Sync for Kept {}
 
 static SETTINGS: Kept = Kept(UnsafeCell::new(Settings {
     intent: Intent::Balanced,
+    key: 0,
+    earlier: Density::NONE,
     status: [0; STATUS_BYTES],
     status_len: 0,
     stack: 0,

@@ -4,8 +4,10 @@ use core::ffi::{c_char, CStr};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use mega_range::intent::Intent;
+use mega_range::page::Field;
 
-use crate::{birth, helper, libc, next, remap, settings, status, sys};
+use crate::settings::{self, Settings};
+use crate::{birth, helper, libc, next, program, remap, status, sys};
 
 /// `off` starts nothing.
 const SWITCH: &[u8] = b"MEGA_AGENT";
@@ -13,6 +15,8 @@ const SWITCH: &[u8] = b"MEGA_AGENT";
 const INTENT: &[u8] = b"MEGA_AGENT_FOR";
 /// A file for the status page; a `%` in its name stands for the process. Without one the page is in memory alone.
 const STATUS: &[u8] = b"MEGA_AGENT_STATUS";
+/// A folder of profiles.
+const PROFILES: &[u8] = b"MEGA_AGENT_PROFILES";
 
 #[used]
 #[link_section = ".init_array"]
@@ -48,7 +52,11 @@ extern "C" fn constructor() {
         .and_then(Intent::by_name)
         .unwrap_or_default();
     settings.set_status(variable(environment, STATUS).unwrap_or(&[]));
-    status::open(settings.status(), sys::getpid());
+    settings.key = program::key().unwrap_or(0);
+    if let (Some(folder), 1..) = (variable(environment, PROFILES), settings.key) {
+        settings.earlier = program::earlier(folder, settings.key);
+    }
+    open_status(settings);
     helper::reap_left();
     helper::start();
     if let Some(register) = libc::register_atfork() {
@@ -93,9 +101,19 @@ extern "C" fn after_fork() {
     let settings = settings::settings();
     let name = settings.status();
     if name.is_empty() || name.contains(&b'%') {
-        status::open(name, sys::getpid());
+        open_status(settings);
     }
     helper::start();
+}
+
+fn open_status(settings: &Settings) {
+    status::open(settings.status(), sys::getpid());
+    let [name, rest] = program::name();
+    let earlier = settings.earlier;
+    status::set(Field::Name, name);
+    status::set(Field::NameRest, rest);
+    status::set(Field::Program, settings.key);
+    status::set(Field::Earlier, u64::from(earlier.dense) + u64::from(earlier.sparse));
 }
 
 /// A variable's value.

@@ -59,10 +59,12 @@ pub mod advice {
 
 pub const O_RDONLY: usize = 0;
 pub const O_RDWR_CREAT_CLOEXEC: usize = 0o2 | 0o100 | 0o2_000_000;
+pub const O_NONBLOCK: usize = 0o4000;
 pub const O_CLOEXEC: usize = 0o2_000_000;
 
 pub const PR_SET_PDEATHSIG: usize = 1;
 pub const PR_SET_NAME: usize = 15;
+pub const PR_GET_NAME: usize = 16;
 pub const PR_SET_TIMERSLACK: usize = 29;
 pub const PR_SET_NO_NEW_PRIVS: usize = 38;
 pub const PR_GET_TID_ADDRESS: usize = 40;

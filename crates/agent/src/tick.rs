@@ -4,6 +4,7 @@ use core::cell::UnsafeCell;
 
 use mega_range::auto::{Auto, Pace};
 use mega_range::birth::Births;
+use mega_range::density::Density;
 use mega_range::orders::Orders;
 use mega_range::page::{Field, Reason};
 use mega_range::span::REGION;
@@ -14,7 +15,7 @@ use crate::birth;
 use crate::look::Look;
 use crate::machine::Machine;
 use crate::mappings::Mappings;
-use crate::settings::Settings;
+use crate::settings::{self, Settings};
 use crate::status;
 use crate::sys::{self, Result};
 
@@ -81,7 +82,7 @@ pub unsafe fn open(settings: &Settings) -> core::result::Result<Ready, Reason> {
     let maps = open(b"/proc/self/maps\0").map_err(|_| Reason::NoProc)?;
     let pagemap = open(b"/proc/self/pagemap\0").map_err(|_| Reason::NoProc)?;
     mind.machine.begin().ok_or(Reason::NoProc)?;
-    mind.auto.begin(settings.intent);
+    mind.auto.begin(settings.intent, settings.earlier);
     mind.mappings.begin(settings.stack as u64);
     mind.look.begin(pagemap);
     Ok(Ready { maps, pagemap })
@@ -97,6 +98,16 @@ pub unsafe fn run(ready: &Ready, mut nap: impl FnMut(u64) -> core::result::Resul
     mind.look.begin(ready.pagemap);
     birth::allow(Births::default(), 0);
     let mut state = State::default();
+    // What earlier runs have shown is of use from the first mapping on.
+    if settings::settings().earlier != Density::NONE {
+        state.is_awake = true;
+        if let Some(resident) = mind.machine.resident() {
+            let now = sys::now_ns();
+            mind.machine.look(now);
+            let births = mind.auto.births(&conditions(mind, &state, now, resident));
+            birth::allow(births, now);
+        }
+    }
     let mut pause = GROWING_NS;
     loop {
         if let Err(reason) = nap(pause) {
@@ -177,21 +188,14 @@ fn tick(mind: &mut Mind, maps: i32, state: &mut State) -> core::result::Result<u
         status::set(Field::Ranges, mind.auto.table().ranges().len() as u64);
         status::set(Field::Missed, mind.auto.table().missed());
     }
-    let conditions = Conditions {
-        now_ns: now,
-        resident_bytes: resident,
-        faults: mind.machine.faults(),
-        is_short_of_blocks: mind.machine.is_short_of_blocks(),
-        is_near_limit: mind.machine.is_near_limit(),
-        is_mapping: now.saturating_sub(state.mapping_ns) < MAPPING_NS,
-        is_busy: mind.machine.is_busy(now),
-    };
+    let conditions = conditions(mind, state, now, resident);
     let pace = mind.auto.decide(&conditions, &mut mind.look, &mut mind.orders);
     let births = mind.auto.births(&conditions);
     birth::allow(births, now);
-    let history = mind.auto.history();
-    status::set(Field::Dense, history.dense.into());
-    status::set(Field::Sparse, history.sparse.into());
+    let seen = mind.auto.seen();
+    status::set(Field::Dense, seen.dense.into());
+    status::set(Field::Sparse, seen.sparse.into());
+    status::set(Field::Holes, seen.holes.into());
     let decided = sys::now_ns();
     let looked = decided.saturating_sub(now);
     status::add(Field::Looks, 1);
@@ -228,6 +232,18 @@ fn tick(mind: &mut Mind, maps: i32, state: &mut State) -> core::result::Result<u
         state.ahead_ns = 0;
     }
     Ok(pause.max(floor))
+}
+
+fn conditions(mind: &Mind, state: &State, now: u64, resident: u64) -> Conditions {
+    Conditions {
+        now_ns: now,
+        resident_bytes: resident,
+        faults: mind.machine.faults(),
+        is_short_of_blocks: mind.machine.is_short_of_blocks(),
+        is_near_limit: mind.machine.is_near_limit(),
+        is_mapping: now.saturating_sub(state.mapping_ns) < MAPPING_NS,
+        is_busy: mind.machine.is_busy(now),
+    }
 }
 
 fn act_on(mind: &mut Mind, maps: i32) {

@@ -51,6 +51,58 @@ fn what_a_dense_program_maps_is_huge_from_its_first_touch_and_a_sparse_ones_is_n
 }
 
 #[test]
+fn what_earlier_runs_filled_densely_is_huge_from_the_first_mapping_on_within_the_allowance() {
+    let _alone = alone();
+    let Some(first) = while_advised(|| run(&["begins", "1"])) else {
+        return;
+    };
+    let first = first.ok();
+    assert_eq!(first.figure("born"), 0.0, "nothing was known");
+    let (dense, key) = (first.page(Field::Dense), first.page(Field::Program));
+    assert!(dense >= 16 && first.page(Field::Sparse) <= 3, "{dense} dense regions");
+    let folder = tempfile::tempdir().unwrap();
+    let id: String = key.to_le_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+    let mut readelf = Command::new("readelf");
+    let notes = readelf
+        .arg("-n")
+        .arg(program().unwrap())
+        .output()
+        .expect("binutils are there with gcc");
+    let notes = String::from_utf8_lossy(&notes.stdout).into_owned();
+    assert!(notes.contains(&format!("Build ID: {id}")), "{id}: {notes}");
+    let with = |profile: &str, arguments: [&str; 2]| {
+        std::fs::write(folder.path().join(&id), profile).unwrap();
+        let known = |command: &mut Command| {
+            command.env("MEGA_AGENT_PROFILES", folder.path());
+        };
+        while_advised(|| run_with(&arguments, known)).map(support::Ran::ok)
+    };
+    let profile = format!("mega-profile 1\ndense {dense}\nsparse 0\nholes 0\n");
+    let Some(known) = with(&profile, ["begins", "1"]) else {
+        return;
+    };
+    // 64 MB are three of them; after a probe it may have shown enough itself.
+    assert!(known.figure("born") >= 3.0, "{}", known.text());
+    assert_eq!(known.page(Field::Earlier), dense);
+    // It has turned to one page in 32 regions: no more is wasted than may be.
+    let Some(turned) = with(&profile, ["begins", "2000"]) else {
+        return;
+    };
+    assert!(turned.figure("born") <= 3.0, "{}", turned.text());
+    assert!(turned.figure("rss") <= 72.0 * 1024.0, "{}", turned.text());
+    for (profile, why) in [
+        ("mega-profile 1\ndense 1000\nsparse 500\nholes 0\n", "sparse"),
+        ("mega-profile 1\ndense 1000\n", "damaged"),
+        ("", "empty"),
+    ] {
+        let Some(none) = with(profile, ["begins", "1"]) else {
+            return;
+        };
+        assert_eq!(none.figure("born"), 0.0, "{why}");
+    }
+}
+
+#[test]
 fn a_scattered_sixth_stays_in_base_pages_memory() {
     let _alone = alone();
     for arguments in [["scattered", "1024"], ["dense-then-scattered", "768"]] {

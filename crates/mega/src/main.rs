@@ -40,6 +40,7 @@ fn main() -> std::process::ExitCode {
         Command::Map(args) => cmd::map::run(&args),
         Command::Off(args) => cmd::off::run(&args),
         Command::Policies(args) => cmd::policies::run(&args),
+        Command::Profile(args) => cmd::profile::run(&args),
         Command::Record(args) => return cmd::record::run(&args),
         Command::Replay(args) => cmd::replay::run(&args),
         Command::Mosaic(args) => return cmd::mosaic::run(&args),

@@ -10,6 +10,7 @@ use mega_core::units::{show_duration, Time};
 use serde_json::{json, Value};
 
 use crate::agent::pages::Pages;
+use crate::agent::profiles::Profiles;
 use crate::args::ManageOptions;
 use crate::status::StatusLine;
 use mega_cli::exit::{tell, Failure};
@@ -27,6 +28,7 @@ pub struct Output {
     /// Why the last one was refused.
     refused: Option<String>,
     agents: Option<Pages>,
+    profiles: Option<Profiles>,
     /// Of deferrals, which a full journal and a dry run have at each scan.
     repeats: Option<Repeats>,
 }
@@ -48,13 +50,15 @@ impl Output {
             also: None,
             refused: None,
             agents: None,
+            profiles: None,
             repeats: (!options.journal_full && !options.dry_run).then(Repeats::default),
         })
     }
 
-    /// Also says what these agents do.
-    pub fn watch_agents(&mut self, pages: Pages) {
+    /// Also says what these agents do, and keeps what their programs have shown.
+    pub fn watch_agents(&mut self, pages: Pages, profiles: Option<Profiles>) {
         self.agents = Some(pages);
+        self.profiles = profiles;
     }
 
     /// Writes what agents did since the last look.
@@ -108,13 +112,19 @@ impl Output {
             }
             flushed?;
         }
+        let agents = self.agents.as_mut().map(|pages| {
+            pages.look();
+            (pages.sums(), pages.shown())
+        });
+        if let (Some(profiles), Some((_, shown))) = (&self.profiles, &agents) {
+            if let Err(error) = profiles.learn(shown) {
+                self.say(&format!("what was learned of the programs is not kept: {error:#}"));
+            }
+        }
         if self.quiet {
             return Ok(());
         }
-        let agents = self.agents.as_mut().map(|pages| {
-            pages.look();
-            pages.sums()
-        });
+        let agents = agents.map(|(sums, _)| sums);
         let text = if self.json {
             let mut value = summary_json(status);
             value["agents"] = agents.map(|sums| sums.to_json()).into();

@@ -63,6 +63,7 @@ const BACK_OFF_NS: (u64, u64) = (1_000_000_000, 64_000_000_000);
 pub struct Auto {
     intent: Intent,
     table: Table,
+    prior: Density,
     history: Density,
     credit: Credit,
     off: Off,
@@ -80,6 +81,7 @@ impl Auto {
         Auto {
             intent: Intent::Balanced,
             table: Table::new(),
+            prior: Density::NONE,
             history: Density::NONE,
             credit: Credit::full(),
             off: Off {
@@ -98,11 +100,13 @@ impl Auto {
         }
     }
 
-    /// Forgets everything, for a program with this intent. Touches no more memory than was used.
-    pub fn begin(&mut self, intent: Intent) {
+    /// Forgets everything, for a program with this intent that in earlier runs filled its memory like this. Touches no
+    /// more memory than was used.
+    pub fn begin(&mut self, intent: Intent, earlier: Density) {
         self.intent = intent;
         self.table.clear();
-        self.history = Density::default();
+        self.prior = earlier.as_prior();
+        self.history = self.prior;
         self.credit = Credit::full();
         self.off = Off::default();
         self.candidates = 0;
@@ -128,9 +132,9 @@ impl Auto {
         self.table.follow(mappings)
     }
 
-    /// Finished regions of all ranges.
-    pub fn history(&self) -> Density {
-        self.history
+    /// Finished regions of all ranges of this run.
+    pub fn seen(&self) -> Density {
+        self.history.since(self.prior)
     }
 
     /// Whether all ranges were swept and nothing is due.

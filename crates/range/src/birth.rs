@@ -1,8 +1,10 @@
 //! Advice at birth: a program that has filled its memory densely so far gets huge pages in what it maps next from the
-//! first touch on. Allocators map a few megabytes at a time, and fill them before anybody has looked.
+//! first touch on. Allocators map a few megabytes at a time, and fill them before anybody has looked. What earlier runs
+//! of it did counts, too, for a little.
 
 use crate::span::REGION;
 use crate::table::LEAST_REGIONS;
+use crate::waste;
 
 /// Regions that the program has to have filled densely, with base pages.
 pub const LEAST_DENSE: u32 = 16;
@@ -12,6 +14,9 @@ pub const PROBES: u32 = 16;
 pub const MOST_PROBED: u64 = PROBES as u64 * 4;
 /// The part of the resident memory that the largest mapping advised at birth may have.
 pub const PART: u64 = 4;
+/// What earlier runs stand for until the program has filled more itself: with [`UNPROBED_PART`] no more is advised than
+/// may be wasted.
+pub const EARLIER: u64 = waste::LEAST * UNPROBED_PART;
 /// The part of it that is advised until there is another probe, whatever that probe's size.
 pub const UNPROBED_PART: u64 = 2;
 

@@ -97,6 +97,33 @@ impl Density {
         self.dense >= least && u64::from(self.sparse) * u64::from(SPARSE_SHARE) <= u64::from(self.dense)
     }
 
+    /// As much of it as earlier runs may count for in a new one: as if this one had seen so few regions that what it
+    /// sees itself soon outweighs them.
+    #[must_use]
+    pub fn as_prior(self) -> Density {
+        let most = self.dense.max(self.sparse);
+        if most <= HISTORY_REGIONS {
+            return self;
+        }
+        let part = |count: u32| u64::from(count) * u64::from(HISTORY_REGIONS);
+        let of = |part: u64| u32::try_from(part).unwrap_or(u32::MAX);
+        Density {
+            dense: of(part(self.dense) / u64::from(most)),
+            sparse: of(part(self.sparse).div_ceil(u64::from(most))),
+            holes: of(part(self.holes).div_ceil(u64::from(most))),
+        }
+    }
+
+    /// What was counted on top of this.
+    #[must_use]
+    pub fn since(self, before: Density) -> Density {
+        Density {
+            dense: self.dense.saturating_sub(before.dense),
+            sparse: self.sparse.saturating_sub(before.sparse),
+            holes: self.holes.saturating_sub(before.holes),
+        }
+    }
+
     /// How many dense regions a new range of a program with this history needs.
     pub fn least_for_new_range(self) -> u32 {
         if self.is_dense(HISTORY_REGIONS) {
@@ -116,6 +143,12 @@ mod tests {
             dense,
             sparse,
             holes: 0,
+        }
+    }
+
+    impl Density {
+        fn with_holes(self, holes: u32) -> Density {
+            Density { holes, ..self }
         }
     }
 
@@ -158,5 +191,32 @@ mod tests {
         assert_eq!(counted(31, 0).least_for_new_range(), 4);
         assert_eq!(counted(32, 0).least_for_new_range(), 1);
         assert_eq!(counted(32, 2).least_for_new_range(), 4);
+    }
+
+    #[test]
+    fn earlier_runs_count_for_as_many_regions_as_a_history_needs_and_keep_its_shares() {
+        let few = counted(20, 12);
+        assert_eq!(few.as_prior(), few);
+        let dense = counted(32_000, 320).as_prior();
+        assert_eq!((dense.dense, dense.sparse), (32, 1));
+        assert_eq!(dense.least_for_new_range(), DENSE_REGIONS_BY_HISTORY);
+        let mixed = counted(32_000, 1_700).as_prior();
+        assert_eq!((mixed.dense, mixed.sparse), (32, 2));
+        assert!(!mixed.is_dense(HISTORY_REGIONS));
+        let sparse = Density {
+            dense: 1,
+            sparse: u32::MAX,
+            holes: u32::MAX,
+        };
+        assert_eq!(sparse.as_prior(), counted(0, 32).with_holes(32));
+    }
+
+    #[test]
+    fn what_this_run_has_seen_is_what_was_counted_on_top_of_earlier_ones() {
+        let prior = counted(32, 1);
+        let mut density = prior;
+        density.count(Population { present: 512, huge: 0 });
+        density.count(Population { present: 100, huge: 0 });
+        assert_eq!(density.since(prior), counted(1, 1).with_holes(412));
     }
 }

@@ -14,6 +14,7 @@
 //! | [`waste`] | how much memory may be spent on huge pages that the program does not use |
 //! | [`credit`] | how long a program may be stalled |
 //! | [`birth`] | advice for a mapping before its first touch |
+//! | [`profile`] | what was learned of a program in earlier runs |
 //! | [`ahead`] | populating ahead of the program, group by group |
 //! | [`table`] | ranges followed by address, whatever the mappings do |
 //! | [`world`] | what is known when it is decided |
@@ -32,6 +33,7 @@ pub mod density;
 pub mod intent;
 pub mod orders;
 pub mod page;
+pub mod profile;
 pub mod span;
 pub mod table;
 pub mod waste;

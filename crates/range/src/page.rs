@@ -78,6 +78,16 @@ fields! {
     Dense "dense_regions",
     /// And those that it has not.
     Sparse "sparse_regions",
+    /// Base pages of all of them that it has not filled.
+    Holes "hole_pages",
+    /// Finished regions of earlier runs that its profile has.
+    Earlier "earlier_regions",
+    /// Which program it is: the first eight bytes of its build ID; 0: it has none.
+    Program "program",
+    /// Its name, as the kernel had it at the start: 16 bytes.
+    Name "name",
+    /// The rest of it.
+    NameRest "name_rest",
 }
 
 impl Field {

@@ -2,6 +2,7 @@
 
 mod support;
 
+use mega_range::density::Density;
 use mega_range::intent::Intent;
 use mega_range::page::Page;
 use mega_range::span::{Span, PAGE, REGION};
@@ -33,6 +34,15 @@ fn step() -> impl Strategy<Value = Step> {
         any::<bool>().prop_map(Step::Short),
         any::<bool>().prop_map(Step::Limit),
     ]
+}
+
+/// What earlier runs may have seen.
+fn earlier() -> impl Strategy<Value = Density> {
+    (0..5000u32, 0..5000u32, 0..512u32).prop_map(|(dense, sparse, holes)| Density {
+        dense,
+        sparse,
+        holes: holes * (dense + sparse),
+    })
 }
 
 fn is_mapped(world: &World, address: u64) -> bool {
@@ -91,9 +101,10 @@ proptest! {
         steps in prop::collection::vec(step(), 1..25),
         intent in prop::sample::select(Intent::ALL.to_vec()),
         faults in prop::sample::select(vec![Faults::Never, Faults::Advised, Faults::Always]),
+        earlier in earlier(),
     ) {
         let mut world = World::default();
-        world.auto.begin(intent);
+        world.auto.begin(intent, earlier);
         world.conditions.faults = faults;
         for step in &steps {
             go(&mut world, step);
@@ -114,9 +125,12 @@ proptest! {
 
     // Without faults that map huge pages by themselves, all waste is ours: what is populated ahead and what collapses add.
     #[test]
-    fn under_latency_waste_is_within_the_allowance(steps in prop::collection::vec(step(), 1..25)) {
+    fn under_latency_waste_is_within_the_allowance(
+        steps in prop::collection::vec(step(), 1..25),
+        earlier in earlier(),
+    ) {
         let mut world = World::default();
-        world.auto.begin(Intent::Latency);
+        world.auto.begin(Intent::Latency, earlier);
         for step in steps.iter().filter(|step| !matches!(step, Step::Limit(_))) {
             go(&mut world, step);
         }
@@ -125,9 +139,9 @@ proptest! {
     }
 
     #[test]
-    fn under_memory_nothing_is_wasted(steps in prop::collection::vec(step(), 1..25)) {
+    fn under_memory_nothing_is_wasted(steps in prop::collection::vec(step(), 1..25), earlier in earlier()) {
         let mut world = World::default();
-        world.auto.begin(Intent::Memory);
+        world.auto.begin(Intent::Memory, earlier);
         for step in &steps {
             go(&mut world, step);
         }

@@ -3,6 +3,7 @@
 mod support;
 
 use mega_range::birth::Birth;
+use mega_range::density::Density;
 use mega_range::intent::Intent;
 use mega_range::orders::Outcome;
 use mega_range::span::{Span, PAGE, PAGES, REGION};
@@ -188,7 +189,7 @@ fn what_was_populated_ahead_of_a_program_that_stops_is_given_back() {
 #[test]
 fn under_latency_no_fault_of_the_program_maps_a_huge_page() {
     let mut world = world();
-    world.auto.begin(Intent::Latency);
+    world.auto.begin(Intent::Latency, Density::NONE);
     world.kernel.map(span(1000, 1100));
     world.fill(span(1000, 1100), 512);
     assert!(!world.kernel.is_advised(span(1000, 1100)));
@@ -200,7 +201,7 @@ fn under_latency_no_fault_of_the_program_maps_a_huge_page() {
 #[test]
 fn memory_takes_not_a_page_more() {
     let mut world = world();
-    world.auto.begin(Intent::Memory);
+    world.auto.begin(Intent::Memory, Density::NONE);
     world.kernel.map(span(1000, 1100));
     for region in 1000..1100 {
         for page in 0..PAGES as u64 - 1 {
@@ -307,7 +308,7 @@ fn what_a_dense_program_maps_may_be_advised_at_birth_and_what_a_sparse_one_maps_
         assert_eq!(of(&|now| now.faults = faults), 0);
     }
     let mut latency = world.auto.clone();
-    latency.begin(Intent::Latency);
+    latency.begin(Intent::Latency, Density::NONE);
     assert_eq!(latency.births(&world.conditions).resident_bytes, 0);
 }
 
@@ -367,17 +368,17 @@ fn what_a_dense_program_maps_unseen_is_advised_at_the_first_look() {
     world.kernel.map(probe);
     world.auto.follow(&world.kernel.mappings.clone());
     world.auto.born(probe.start, Birth::Probe);
-    let dense = world.auto.history().dense;
+    let dense = world.auto.seen().dense;
     world.fill(probe, 512);
     assert!(!world.kernel.is_advised(probe));
-    assert!(world.auto.history().dense >= dense + 19);
+    assert!(world.auto.seen().dense >= dense + 19);
 }
 
 #[test]
 fn under_latency_who_fills_here_and_there_is_populated_ahead_of_no_more() {
     for seed in 1..20 {
         let mut world = world();
-        world.auto.begin(Intent::Latency);
+        world.auto.begin(Intent::Latency, Density::NONE);
         world.kernel.map(span(1000, 1128));
         world.fill(span(1059, 1064), 1);
         for page in scatter(seed, 128 * u64::from(PAGES)).take(2000) {
@@ -404,6 +405,71 @@ fn what_several_threads_fill_at_a_time_is_not_taken_for_sparse() {
         }
     }
     world.tick(1_000_000);
-    assert_eq!(world.auto.history().sparse, 0);
+    assert_eq!(world.auto.seen().sparse, 0);
     assert!(world.kernel.is_advised(span(1000, 1064)));
+}
+
+/// A program that in earlier runs filled so many regions densely, and so many not.
+fn after_runs(dense: u32, sparse: u32, intent: Intent) -> World {
+    let mut world = world();
+    let earlier = Density {
+        dense,
+        sparse,
+        holes: sparse * 500,
+    };
+    world.auto.begin(intent, earlier);
+    world
+}
+
+#[test]
+fn what_earlier_runs_filled_densely_is_advised_at_birth_within_the_allowance_before_anything_was_seen() {
+    let births = |dense, sparse, intent| {
+        let world = after_runs(dense, sparse, intent);
+        world.auto.births(&world.conditions)
+    };
+    let of_earlier = births(1000, 10, Intent::Balanced);
+    let unprobed = (0..64u64).map(|nth| 8 * nth).take_while(|mib| {
+        let nth = (mib / 8) as u32;
+        of_earlier.of(8 << 20, nth, mib << 20) == Birth::Advised
+    });
+    assert_eq!(unprobed.count() as u64 * (8 << 20), waste::LEAST);
+    let none = [
+        births(10, 0, Intent::Balanced),
+        births(1000, 100, Intent::Balanced),
+        births(0, 1000, Intent::Balanced),
+        births(1000, 10, Intent::Latency),
+        births(1000, 10, Intent::Memory),
+    ];
+    assert!(none.iter().all(|births| births.resident_bytes == 0), "{none:?}");
+    let mut short = after_runs(1000, 10, Intent::Balanced);
+    short.conditions.is_short_of_blocks = true;
+    assert_eq!(short.auto.births(&short.conditions).resident_bytes, 0);
+}
+
+#[test]
+fn after_dense_runs_one_region_is_enough_and_after_a_turn_to_sparse_the_usual_four_are_not() {
+    let regions_before_advice = |dense, sparse| {
+        let mut world = after_runs(dense, sparse, Intent::Balanced);
+        let mapping = span(1000, 1100);
+        world.kernel.map(mapping);
+        let mut at = mapping.start;
+        while !world.kernel.is_advised(mapping) {
+            world.fill(Span::new(at, at + REGION / 4), 32);
+            at += REGION / 4;
+        }
+        (at - mapping.start).div_ceil(REGION)
+    };
+    assert!(regions_before_advice(1000, 10) < regions_before_advice(0, 0));
+    assert_eq!(regions_before_advice(0, 0), regions_before_advice(0, 1000));
+    // Others say nothing of this run: what it leaves empty is seen as before.
+    let mut world = after_runs(1000, 10, Intent::Balanced);
+    world.kernel.map(span(1000, 2000));
+    for region in 1000..2000 {
+        world.kernel.touch(region * REGION);
+        world.tick(1_000_000);
+    }
+    assert!(!world.kernel.is_advised(span(1000, 2000)));
+    assert!(world.waste <= waste::LEAST, "{} MB", world.waste >> 20);
+    let seen = world.auto.seen();
+    assert!(seen.dense == 0 && seen.sparse > 32, "{seen:?}");
 }

@@ -56,6 +56,18 @@ static long rollup(const char *name) {
 }
 static void say_memory(void) { printf("rss %ld huge %ld\n", rollup("Rss:"), rollup("AnonHugePages:")); fflush(stdout); }
 
+// The same once it has settled, for a minute at most: where no processor is spare, collapses wait for a second, and are few at a time.
+static void say_settled(void) {
+	long huge = -1;
+	for (int still = 0, i = 0; still < 25 && i < 600; i++) {
+		pause_ms(100);
+		long now_huge = rollup("AnonHugePages:");
+		still = now_huge == huge ? still + 1 : 0;
+		huge = now_huge;
+	}
+	say_memory();
+}
+
 // The helper's process: a child that no wait of ours sees.
 static int helper(void) {
 	char path[64], name[64] = "";
@@ -90,8 +102,7 @@ static void dense(size_t bytes) {
 	double begun = now();
 	fill(memory, bytes);
 	printf("filled %.6f\n", now() - begun);
-	pause_ms(2500); // Where no processor is spare, collapses wait for a second.
-	say_memory();
+	say_settled();
 	check(memory, bytes);
 }
 
@@ -100,8 +111,7 @@ static void scattered(size_t bytes) {
 	size_t pages = bytes / PAGE;
 	for (size_t i = 0; i < pages / 6; i++)
 		*(uint64_t *)(memory + number() % pages * PAGE) = 1;
-	pause_ms(1500);
-	say_memory();
+	say_settled();
 }
 
 static void dense_then_scattered(size_t bytes) {
@@ -198,6 +208,23 @@ static void births(size_t step) {
 		CHECK(!munmap(moved, 32 * MB));
 	}
 	CHECK(mmap(0, 0, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED && errno == EINVAL);
+}
+
+// Whether what a program maps first is mapped huge at its first touch; then it is filled densely, or hardly at all.
+static void begins(size_t step) {
+	CHECK(wait_for_helper());
+	pause_ms(50);
+	char *memory[12];
+	int huge = 0;
+	for (int i = 0; i < 12; i++) {
+		memory[i] = map_apart(16 * MB);
+		huge += first_touch(memory[i], 16 * MB) == 512;
+	}
+	printf("born %d\n", huge);
+	for (int i = 0; i < 12; i++)
+		for (size_t at = 0; at < 16 * MB; at += step * PAGE)
+			*(uint64_t *)(memory[i] + at) = 1;
+	say_settled();
 }
 
 static void single(void) {
@@ -337,9 +364,8 @@ static void threads(size_t bytes) {
 	fill(memory, bytes);
 	CHECK(!pthread_join(thread, 0));
 	CHECK(!close_range(3, ~0U, 0));
-	pause_ms(2000);
+	say_settled();
 	CHECK(!helper());
-	say_memory();
 	CHECK(!setgid(65534) && !setuid(65534));
 	check(memory, bytes);
 	pid_t pid = fork();
@@ -360,8 +386,7 @@ static void streams(void) {
 		CHECK(!pthread_create(all + i, 0, fills, memory + i * 64 * MB));
 	for (int i = 0; i < 16; i++)
 		CHECK(!pthread_join(all[i], 0));
-	pause_ms(2000);
-	say_memory();
+	say_settled();
 	for (int i = 0; i < 16; i++)
 		check(memory + i * 64 * MB, 64 * MB);
 }
@@ -446,8 +471,7 @@ static void own_advice(size_t bytes) {
 	char *memory = map(bytes);
 	CHECK(!madvise(memory, bytes, MADV_NOHUGEPAGE));
 	fill(memory, bytes);
-	pause_ms(2500); // Where no processor is spare, collapses wait for a second.
-	say_memory();
+	say_settled();
 	check(memory, bytes);
 }
 
@@ -460,8 +484,7 @@ static void own_switch(size_t bytes) {
 static void stops(size_t bytes) {
 	char *memory = map(bytes);
 	fill(memory, bytes / 2);
-	pause_ms(2500);
-	say_memory();
+	say_settled();
 	fill(memory, bytes);
 	check(memory, bytes);
 }
@@ -527,6 +550,7 @@ int main(int count, char **arguments) {
 	MODE("grow", grow(bytes))
 	MODE("remap", remap(bytes))
 	MODE("births", births(bytes / MB))
+	MODE("begins", begins(bytes / MB))
 	MODE("single", single())
 	MODE("confined", confined())
 	MODE("forks", forks())

@@ -267,7 +267,14 @@ fn programs_with_the_agent_inside_keep_their_contents_whoever_is_killed() {
             let mut manager = Some(manage(program.pid, BOTH));
             std::thread::sleep(Duration::from_millis(400));
             if matches!(killed, Killed::Helper | Killed::Both) {
-                for helper in helpers_of(program.pid) {
+                // Once the program has threads, a thread of its own took over.
+                let late = Instant::now() + Duration::from_secs(5);
+                let mut helpers = helpers_of(program.pid);
+                while helpers.is_empty() && Instant::now() < late {
+                    std::thread::sleep(Duration::from_millis(20));
+                    helpers = helpers_of(program.pid);
+                }
+                for helper in helpers {
                     kill_9(helper);
                     helpers_killed += 1;
                 }

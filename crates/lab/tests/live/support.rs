@@ -239,6 +239,15 @@ impl Manager {
         scans(&self.lines_so_far())
     }
 
+    /// Times that it cleared accessed bits so far.
+    pub fn agings_so_far(&self) -> usize {
+        let lines = self.lines_so_far();
+        lines
+            .iter()
+            .filter(|line| matches!(line.event, Event::Age { .. }))
+            .count()
+    }
+
     /// Asks it to stop, waits, and reads what it left.
     pub fn stop(mut self) -> Managed {
         let pid = rustix::process::Pid::from_child(&self.child);

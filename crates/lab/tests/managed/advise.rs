@@ -58,10 +58,10 @@ fn touches_at_random_all_over_much_memory_are_worth_it() {
         &["btree", "--mib", "512", "--seconds", "5"],
     ] {
         let report = workload(&[], program);
-        // Where one touch after another hardly costs more on base pages (a host that maps huge pages itself), a tree gains little.
+        // Where one touch after another costs little more on base pages (a host that maps huge pages itself, or is busy), so does a tree.
         let costs = &report["costs"];
         let cost = |of: &str| costs[format!("{of}_chained_touch_ns")].as_f64().unwrap();
-        let gains_little = program[0] == "btree" && cost("base") < 1.2 * cost("huge");
+        let gains_little = program[0] == "btree" && cost("base") < 1.5 * cost("huge");
         let right: &[&str] = match gains_little {
             true => &["worth-it", "do-not-bother"],
             false => &["worth-it"],

@@ -203,6 +203,7 @@ fn clearing_the_accessed_bits_of_three_gigabytes_splits_no_huge_page() {
     }
     const BIG_MIB: u64 = 3072;
     let mib = BIG_MIB.to_string();
+    std::fs::write("/proc/sys/vm/compact_memory", "1").unwrap();
     let (mut program, _) = Workload::start(&["dense", "--mib", &mib, "--thp", "advise", "--hot-ms", "700"]);
     let before = huge_bytes(program.pid);
     assert!(
@@ -219,8 +220,9 @@ fn clearing_the_accessed_bits_of_three_gigabytes_splits_no_huge_page() {
         "500ms",
         &program.pid.to_string(),
     ]);
-    std::thread::sleep(Duration::from_secs(10));
+    let often = wait_until(Duration::from_secs(90), || manager.agings_so_far() >= 10);
     let managed = manager.stop();
+    assert!(often, "{}", managed.summary);
     let cleared: Vec<u64> = managed
         .lines
         .iter()

@@ -78,7 +78,7 @@ pub fn huge_pages(command: &[OsString]) -> Result<(By, Environment)> {
             target::check(program.as_ref())?;
             Ok((
                 By::Agent,
-                start::with(&start::library_for(None)?, Some(Intent::Throughput), None),
+                start::with(&start::library_for(None)?, Some(Intent::Throughput), None, None),
             ))
         }
     }

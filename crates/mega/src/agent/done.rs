@@ -4,8 +4,11 @@ use std::collections::BTreeMap;
 
 use mega_core::journal::Event;
 use mega_core::units::Bytes;
+use mega_range::density::Density;
 use mega_range::page::{Field, NotAPage, Page, Reason};
 use serde_json::{json, Value};
+
+use super::profiles::{Program, Shown};
 
 const REGION_BYTES: u64 = 2 << 20;
 
@@ -50,6 +53,34 @@ impl Said {
     pub fn get(&self, field: Field) -> u64 {
         let place = Field::ALL.iter().position(|own| *own == field);
         place.and_then(|place| self.0.get(place)).copied().unwrap_or(0)
+    }
+
+    /// Which program says it; none: it has no build ID.
+    pub fn program(&self) -> Option<Program> {
+        let program = Program(self.get(Field::Program));
+        (program.0 != 0).then_some(program)
+    }
+
+    /// The program's name, which may hold anything.
+    fn name(&self) -> String {
+        let words = [Field::Name, Field::NameRest].map(|field| self.get(field).to_le_bytes());
+        let bytes = words.concat();
+        let name = bytes.split(|&byte| byte == 0).next().unwrap_or_default();
+        String::from_utf8_lossy(name).into_owned()
+    }
+
+    /// What it has shown of how the program fills its memory.
+    pub fn shown(&self) -> Shown {
+        let count = |field| u32::try_from(self.get(field)).unwrap_or(u32::MAX);
+        Shown {
+            name: self.name(),
+            density: Density {
+                dense: count(Field::Dense),
+                sparse: count(Field::Sparse),
+                holes: count(Field::Holes),
+            },
+            resident: self.get(Field::Resident),
+        }
     }
 
     /// Whether it is the page of a program that took the other's place: its counts began anew.
@@ -136,9 +167,14 @@ impl Said {
             .collect();
         value.insert("helper".into(), self.helper().into());
         value.insert("reason".into(), self.why().into());
-        for (field, _) in MECHANISMS {
+        for field in MECHANISMS.map(|(field, _)| field).into_iter().chain([Field::NameRest]) {
             value.remove(field.name());
         }
+        value.insert("name".into(), self.name().into());
+        value.insert(
+            "program".into(),
+            self.program().map(|program| program.to_string()).into(),
+        );
         value.insert(
             "refused".into(),
             self.refused().collect::<BTreeMap<_, _>>().into_iter().collect(),

@@ -16,6 +16,7 @@ use mega_range::page::BYTES;
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Uid};
 
 use super::done::{Said, Sums};
+use super::profiles::{Program, Shown};
 
 const NAME: &str = "agents-";
 
@@ -26,6 +27,7 @@ pub struct Pages {
     seen: BTreeMap<u32, Said>,
     /// Of programs that have ended.
     ended: Sums,
+    shown: BTreeMap<Program, Shown>,
 }
 
 impl Pages {
@@ -54,6 +56,7 @@ impl Pages {
             folder,
             seen: BTreeMap::new(),
             ended: Sums::default(),
+            shown: BTreeMap::new(),
         })
     }
 
@@ -73,6 +76,7 @@ impl Pages {
                 let before = self.seen.get(&pid);
                 if let Some(before) = before.filter(|before| said.began_anew_after(before)) {
                     self.ended.add(before);
+                    show(&mut self.shown, before);
                 }
                 if before.is_none_or(|before| said.did_more_than(before)) {
                     news.push((pid, said.clone()));
@@ -83,10 +87,18 @@ impl Pages {
                 let _ = rustix::fs::unlinkat(&self.folder, pid.to_string(), AtFlags::empty());
                 if let Some(last) = self.seen.remove(&pid) {
                     self.ended.add(&last);
+                    show(&mut self.shown, &last);
                 }
             }
         }
         news
+    }
+
+    /// What all programs have shown of how they fill their memory, as of the last look.
+    pub fn shown(&self) -> BTreeMap<Program, Shown> {
+        let mut shown = self.shown.clone();
+        self.seen.values().for_each(|said| show(&mut shown, said));
+        shown
     }
 
     /// What all programs did, as of the last look.
@@ -94,6 +106,15 @@ impl Pages {
         let mut sums = self.ended.clone();
         self.seen.values().for_each(|said| sums.add(said));
         sums
+    }
+}
+
+/// Adds what one process says, among so many programs at most.
+fn show(shown: &mut BTreeMap<Program, Shown>, said: &Said) {
+    const MOST: usize = 1024;
+    let Some(program) = said.program() else { return };
+    if shown.len() < MOST || shown.contains_key(&program) {
+        shown.entry(program).or_default().add(&said.shown());
     }
 }
 

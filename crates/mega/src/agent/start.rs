@@ -9,11 +9,13 @@ use mega_range::intent::Intent;
 
 use super::library;
 use super::pages::Pages;
+use super::profiles::Profiles;
 
 const PRELOAD: &str = "LD_PRELOAD";
 const SWITCH: &str = "MEGA_AGENT";
 const INTENT: &str = "MEGA_AGENT_FOR";
 const STATUS: &str = "MEGA_AGENT_STATUS";
+const PROFILES: &str = "MEGA_AGENT_PROFILES";
 
 /// Variables of the command's environment.
 pub type Environment = Vec<(&'static str, OsString)>;
@@ -30,12 +32,13 @@ pub fn library_for(user: Option<&User>) -> Result<PathBuf> {
 
 /// With this agent.
 #[must_use]
-pub fn with(library: &Path, intent: Option<Intent>, pages: Option<&Pages>) -> Environment {
+pub fn with(library: &Path, intent: Option<Intent>, pages: Option<&Pages>, profiles: Option<&Profiles>) -> Environment {
     let mut environment = vec![
         (PRELOAD, library::appended(std::env::var_os(PRELOAD), library)),
         (SWITCH, "on".into()),
     ];
     environment.extend(intent.map(|intent| (INTENT, intent.name().into())));
+    environment.extend(profiles.map(|profiles| (PROFILES, profiles.folder().into())));
     environment.extend(pages.map(|pages| (STATUS, pages.template())));
     environment
 }

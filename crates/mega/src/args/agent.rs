@@ -21,6 +21,10 @@ pub struct AgentOptions {
     ])]
     pub agent_only: bool,
 
+    /// Begin as if nothing were known of the program, and keep nothing of this run (see `mega profile`)
+    #[arg(long)]
+    pub no_profiles: bool,
+
     #[command(flatten)]
     pub intent: For,
 }

@@ -6,6 +6,7 @@ mod advise;
 mod agent;
 mod contiguity;
 mod mosaic;
+mod profile;
 mod record;
 mod service;
 
@@ -13,6 +14,7 @@ pub use advise::AdviseArgs;
 pub use agent::{AgentOptions, For};
 pub use contiguity::{CompactArgs, MadeBy, MapArgs, MapTarget};
 pub use mosaic::{MosaicAction, MosaicArgs};
+pub use profile::{ProfileAction, ProfileArgs};
 pub use record::{RecordArgs, ReplayArgs};
 pub use service::{ConfigAction, ConfigArgs, DaemonArgs, JournalArgs, SourceArgs, StatusArgs};
 
@@ -60,6 +62,8 @@ pub enum Command {
     Off(OffArgs),
     /// List the policies and their parameters
     Policies(PoliciesArgs),
+    /// What was learned of programs in earlier runs
+    Profile(ProfileArgs),
     /// Record scans of processes, or a program's accesses, as a trace
     Record(RecordArgs),
     /// Repeat the decisions of a full journal and compare

@@ -11,6 +11,7 @@ pub mod map;
 pub mod mosaic;
 pub mod off;
 pub mod policies;
+pub mod profile;
 pub mod record;
 pub mod replay;
 pub mod run;

@@ -10,6 +10,7 @@ use mega_linux::sys::{self, ThpDisable, User};
 use mega_range::intent::Intent;
 
 use crate::agent::pages::Pages;
+use crate::agent::profiles::Profiles;
 use crate::agent::start::{self, library_for, Environment};
 use crate::args::{ManageOptions, RunArgs};
 use crate::children::{self, not_started, Circumstances};
@@ -141,8 +142,9 @@ fn with_agent(args: &RunArgs, user: Option<&User>, intent: Option<Intent>, outpu
         .and_then(|library| Ok((library, Pages::create(Path::new(STATE_FOLDER), user)?)));
     match prepared {
         Ok((library, pages)) => {
-            let environment = start::with(&library, intent, Some(&pages));
-            output.watch_agents(pages);
+            let profiles = profiles(args);
+            let environment = start::with(&library, intent, Some(&pages), profiles.as_ref());
+            output.watch_agents(pages, profiles);
             environment
         }
         Err(error) => {
@@ -150,6 +152,12 @@ fn with_agent(args: &RunArgs, user: Option<&User>, intent: Option<Intent>, outpu
             start::without()
         }
     }
+}
+
+/// What was learned of programs. Another user's would be told what ours did, and what they show is not to be believed for ours.
+fn profiles(args: &RunArgs) -> Option<Profiles> {
+    let is_wanted = args.user.is_none() && !args.agent.no_profiles;
+    is_wanted.then(Profiles::own)?.ok()
 }
 
 /// Becomes the command, with the agent in it.
@@ -168,9 +176,8 @@ fn agent_only(args: &RunArgs) -> ExitCode {
         }
     }
     let mut command = Command::new(name);
-    command
-        .args(words)
-        .envs(start::with(&library, args.agent.intent.intent, None));
+    let environment = start::with(&library, args.agent.intent.intent, None, profiles(args).as_ref());
+    command.args(words).envs(environment);
     if user.is_some() {
         sys::before_exec(&mut command, user, None);
     }

@@ -9,6 +9,7 @@ mod inject;
 mod programs;
 mod state;
 mod unlucky;
+mod userfault;
 mod victim;
 
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! What is advised at birth.
 
 use super::Auto;
-use crate::birth::{Birth, Births, LEAST_DENSE};
+use crate::birth::{Birth, Births, EARLIER, LEAST_DENSE};
 use crate::span::PAGE;
 use crate::table::{Advice, Range};
 use crate::waste;
@@ -29,6 +29,7 @@ impl Auto {
     /// What may be advised at birth under these conditions.
     pub fn births(&self, conditions: &Conditions) -> Births {
         let resident = conditions.resident_bytes;
+        let earlier = if self.prior.is_dense(LEAST_DENSE) { EARLIER } else { 0 };
         let waste = self.history.waste(resident) + self.table.bloat_pages() * PAGE;
         let may = conditions.faults == Faults::Advised
             && !self.off.advise
@@ -39,7 +40,7 @@ impl Auto {
             && self.history.dense >= LEAST_DENSE
             && waste <= waste::allowance(resident, false);
         Births {
-            resident_bytes: if may { resident } else { 0 },
+            resident_bytes: if may { resident.max(earlier) } else { 0 },
         }
     }
 }
