@@ -2,10 +2,10 @@
 //!
 //! A helper beside the program looks at the program's own mappings and page tables, decides by the rules of
 //! [`mega_range`], and acts by `madvise` on the program's own memory. Nothing here uses the program's C library beyond
-//! the few symbols of `libc`, allocates, or leaves a descriptor in the program's table. Four functions are interposed:
+//! the few symbols of `libc`, allocates, or leaves a descriptor in the program's table. Interposed are
 //! `pthread_create`, the moment from which on a thread is the better helper; `_exit`, after which the helper has nobody
-//! to reap it; `mmap`, whose memory is filled before the helper has seen it; and `mremap`, which fails while advice has
-//! reached a part of a mapping.
+//! to reap it; `mmap`, whose memory is filled before the helper has seen it; `mremap`, which fails while advice has
+//! reached a part of a mapping; and `wait4`, `waitpid` and `waitid`, by which tracers wait for the helper, too.
 //!
 //! | module | subject |
 //! | --- | --- |
@@ -20,6 +20,7 @@
 //! | `program` | which program this is, and what earlier runs of it have shown |
 //! | `birth` | `mmap`: advice before the first touch |
 //! | `remap` | `mremap` while advice is under way |
+//! | `wait` | waits for children of all kinds: the helper leaves first |
 //! | `status` | the page that says what was done |
 //! | `memory` | copying and comparing bytes, without the C library |
 //! | `libc` | weak symbols of the C library |
@@ -53,6 +54,7 @@ mod status;
 mod sys;
 mod text;
 mod tick;
+mod wait;
 
 /// Nothing here panics by design; if it does, the helper leaves and the program goes on.
 #[cfg(all(panic = "abort", not(test)))]

@@ -7,7 +7,7 @@ use mega_range::intent::Intent;
 use mega_range::page::Field;
 
 use crate::settings::{self, Settings};
-use crate::{birth, helper, libc, next, program, remap, status, sys};
+use crate::{birth, helper, libc, next, program, remap, status, sys, wait};
 
 /// `off` starts nothing.
 const SWITCH: &[u8] = b"MEGA_AGENT";
@@ -37,6 +37,7 @@ static EXIT: AtomicUsize = AtomicUsize::new(0);
 extern "C" fn constructor() {
     remap::begin();
     birth::begin();
+    wait::begin();
     EXIT.store(next::function(c"_exit").unwrap_or(0), Ordering::Relaxed);
     let Some(address) = libc::environ() else { return };
     // SAFETY: the C library has set it before it runs constructors.

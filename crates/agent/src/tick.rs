@@ -123,6 +123,7 @@ pub unsafe fn run(ready: &Ready, mut nap: impl FnMut(u64) -> core::result::Resul
 #[derive(Default)]
 struct State {
     resident: u64,
+    peak: u64,
     idle_ns: u64,
     ahead_ns: u64,
     decided_ns: u64,
@@ -138,7 +139,9 @@ fn tick(mind: &mut Mind, maps: i32, state: &mut State) -> core::result::Result<u
     let now = sys::now_ns();
     status::add(Field::Ticks, 1);
     let resident = mind.machine.resident().ok_or(Reason::NoProc)?;
+    state.peak = state.peak.max(resident);
     status::set(Field::Resident, resident);
+    status::set(Field::Peak, state.peak);
     let grew = resident > state.resident.saturating_add(REGION / 2);
     let changed = grew || resident.saturating_add(REGION / 2) < state.resident;
     if changed {

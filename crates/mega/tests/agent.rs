@@ -23,6 +23,10 @@ fn library() -> PathBuf {
 }
 
 fn run(options: &[&str]) -> Command {
+    run_with_profiles(&[&["--no-profiles"], options].concat())
+}
+
+fn run_with_profiles(options: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_mega"));
     command
         .arg("run")
@@ -371,4 +375,73 @@ fn show_says_what_the_agent_in_a_process_does() {
         .unwrap();
     let shown: Value = serde_json::from_str(text(&output.stdout).lines().next().unwrap()).unwrap();
     assert!(shown["processes"][0]["agent"].is_null());
+}
+
+#[test]
+fn what_a_run_has_shown_is_kept_for_the_next_one_listed_and_forgotten() {
+    if !is_root() || !is_advised() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let profiles = folder.path().join("profiles");
+    let with_fill = |options: &[&str]| {
+        let own = std::env::current_exe().unwrap();
+        let output = run_with_profiles(options)
+            .env("MEGA_PROFILES", &profiles)
+            .arg("--")
+            .arg(own)
+            .args(FILL)
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        text(&output.stderr)
+    };
+    let profile = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_mega"));
+        command.arg("profile").args(arguments).env("MEGA_PROFILES", &profiles);
+        command.output().unwrap()
+    };
+    let listed = || -> Vec<Value> {
+        let list: Value = serde_json::from_slice(&profile(&["list", "--json"]).stdout).unwrap();
+        list["profiles"].as_array().unwrap().clone()
+    };
+    with_fill(&["--no-profiles"]);
+    assert!(!profiles.exists());
+    assert!(text(&profile(&["list"]).stdout).starts_with("nothing was learned yet"));
+    with_fill(&[]);
+    let first = listed();
+    assert_eq!(first.len(), 1, "{first:?}");
+    assert_eq!(first[0]["runs"], 1);
+    assert!(first[0]["dense_regions"].as_u64().unwrap() >= 4, "{first:?}");
+    assert!(first[0]["resident_bytes"].as_u64().unwrap() >= 256 << 20, "{first:?}");
+    // The kernel's name of the program: of 15 characters.
+    let name = first[0]["name"].as_str().unwrap();
+    let own = std::env::current_exe().unwrap();
+    assert!(own.file_name().unwrap().to_str().unwrap().starts_with(name), "{name}");
+
+    with_fill(&["--quiet"]);
+    assert_eq!(listed()[0]["runs"], 2);
+    let id = listed()[0]["program"].as_str().unwrap().to_owned();
+    let shown = text(&profile(&["show", &id[..8]]).stdout);
+    assert!(shown.contains(name) && shown.contains("2 runs"), "{shown}");
+
+    // A damaged one is none, and is replaced.
+    fs::write(profiles.join(&id), "mega-profile 1\ndense 7").unwrap();
+    assert!(text(&profile(&["list"]).stdout).contains("1 damaged"));
+    with_fill(&[]);
+    assert_eq!(listed()[0]["runs"], 1);
+    assert_eq!(text(&profile(&["forget", name]).stdout), "1 forgotten\n");
+    assert_eq!(listed(), Vec::<Value>::new());
+    let unknown = profile(&["forget", name]);
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(
+        text(&unknown.stderr).contains("nothing was learned of"),
+        "{}",
+        text(&unknown.stderr)
+    );
+    // Where it cannot be kept, that is said and the run is none the worse.
+    fs::remove_dir(&profiles).unwrap();
+    fs::write(&profiles, "").unwrap();
+    let said = with_fill(&[]);
+    assert!(said.contains("what was learned of the programs is not kept"), "{said}");
 }

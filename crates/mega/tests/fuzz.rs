@@ -280,6 +280,43 @@ fn layouts() {
     );
 }
 
+/// What programs say of themselves, and what is kept of that.
+#[test]
+fn pages_and_profiles() {
+    let mut page = vec![0; mega_range::page::BYTES];
+    page[..8].copy_from_slice(&mega_range::page::MAGIC.to_le_bytes());
+    page[8..16].copy_from_slice(&mega_range::page::VERSION.to_le_bytes());
+    let profile =
+        b"mega-profile 1\ndense 23\nsparse 1\nholes 300\nresident 369098752\nruns 3\nused 1795690513\nname sort\n";
+    let seeds = vec![profile.to_vec(), page];
+    let words = [
+        "mega-profile 1\n",
+        "dense ",
+        "sparse ",
+        "holes ",
+        "4294967295",
+        "\n",
+        " ",
+        "-1",
+    ];
+    fuzz(
+        "pages_and_profiles",
+        |dice| mutate(dice, &seeds, &words),
+        |input| {
+            if let Ok(page) = mega_range::page::Page::read(input) {
+                for field in mega_range::page::Field::ALL {
+                    let _ = page.get(*field);
+                }
+            }
+            if let Some(density) = mega_range::profile::density(input) {
+                let prior = density.as_prior();
+                assert!(prior.dense.max(prior.sparse) <= 32, "{density:?}");
+                assert!(density.waste(1 << 40) <= 1 << 40, "{density:?}");
+            }
+        },
+    );
+}
+
 /// A state folder with one file that a manager has left which is gone, over a made-up /sys.
 #[test]
 fn state_files() {

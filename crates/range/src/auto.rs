@@ -156,7 +156,7 @@ impl Auto {
             self.resident = conditions.resident_bytes;
         }
         let mut pace = if grew { Pace::Growing } else { Pace::Idle };
-        let births = self.births(conditions);
+        let births = self.births_seen(conditions);
         let mut looks = LOOKS;
         let mut collapses = COLLAPSES;
         let mut pages_left = self.pages_left(conditions);

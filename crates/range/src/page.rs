@@ -82,6 +82,8 @@ fields! {
     Holes "hole_pages",
     /// Finished regions of earlier runs that its profile has.
     Earlier "earlier_regions",
+    /// The most that was resident at a look.
+    Peak "peak_resident_bytes",
     /// Which program it is: the first eight bytes of its build ID; 0: it has none.
     Program "program",
     /// Its name, as the kernel had it at the start: 16 bytes.
@@ -116,11 +118,13 @@ pub enum Reason {
     Disabled = 1006,
     /// The helper could not be confined.
     NotConfined = 1007,
+    /// The program waits for children of all kinds, as tracers do: the helper would be one.
+    WaitsForClones = 1008,
 }
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Reason; 8] = [
+    pub const ALL: [Reason; 9] = [
         Reason::Never,
         Reason::NoProc,
         Reason::NoTidWord,
@@ -129,6 +133,7 @@ impl Reason {
         Reason::OtherGroup,
         Reason::Disabled,
         Reason::NotConfined,
+        Reason::WaitsForClones,
     ];
 
     /// In words.
@@ -142,6 +147,7 @@ impl Reason {
             Reason::OtherGroup => "the program moved to another control group",
             Reason::Disabled => "the program switched huge pages off for itself",
             Reason::NotConfined => "the helper could not be confined",
+            Reason::WaitsForClones => "the program waits for children of all kinds, as tracers do",
         }
     }
 }

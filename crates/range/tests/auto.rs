@@ -473,3 +473,17 @@ fn after_dense_runs_one_region_is_enough_and_after_a_turn_to_sparse_the_usual_fo
     let seen = world.auto.seen();
     assert!(seen.dense == 0 && seen.sparse > 32, "{seen:?}");
 }
+
+#[test]
+fn earlier_runs_alone_advise_nothing_that_is_found_mapped_already() {
+    // Only the program's own call keeps to the allowance.
+    let mut world = after_runs(1000, 0, Intent::Balanced);
+    for at in (1000..1200).step_by(10) {
+        world.kernel.map(span(at, at + 8));
+        world.kernel.touch(at * REGION);
+        world.kernel.touch((at + 4) * REGION);
+        world.tick(10_000_000);
+    }
+    assert_eq!(world.kernel.huge(), 0);
+    assert_eq!(world.waste, 0);
+}

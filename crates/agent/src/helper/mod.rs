@@ -28,6 +28,13 @@ pub fn leave() {
     process::leave();
 }
 
+/// Has a helper that is a process leave for this reason.
+pub fn leave_for(reason: Reason) {
+    if process::leave() {
+        say(Why::Reason(reason));
+    }
+}
+
 /// Reaps the helper of the program that this one took the place of by an exec.
 pub fn reap_left() {
     process::reap_left();

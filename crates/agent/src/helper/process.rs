@@ -113,11 +113,11 @@ fn helper(pid: u32) -> Reason {
     }
 }
 
-/// Has the helper leave, and reaps it; gives up where it is in a long call.
-pub fn leave() {
+/// Has the helper leave, and reaps it; gives up where it is in a long call. False: there was none.
+pub fn leave() -> bool {
     let helper = HELPER.load(Ordering::Acquire);
     if helper == 0 || OWNER.load(Ordering::Relaxed) != sys::getpid() {
-        return;
+        return false;
     }
     STOP.store(1, Ordering::Release);
     // It is gone within 0.1 ms, sooner than a sleep would end.
@@ -139,6 +139,7 @@ pub fn leave() {
         }
     }
     HELPER.store(0, Ordering::Release);
+    true
 }
 
 /// Has the helper leave, and waits until it is gone.

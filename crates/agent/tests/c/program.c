@@ -337,13 +337,21 @@ static void reaps_all(void) {
 		_exit(3);
 	CHECK(wait(&status) == pid && WEXITSTATUS(status) == 3);
 	CHECK(wait(&status) == -1 && errno == ECHILD);
-	// All, clones included, without waiting.
-	CHECK(waitpid(-1, &status, __WALL | WNOHANG) == 0);
 	char *memory = map(256 * MB);
 	fill(memory, 256 * MB);
 	pause_ms(300);
 	say_memory();
 	check(memory, 256 * MB);
+	// Clones included, as tracers do until they have no child left.
+	CHECK(wait_for_helper());
+	siginfo_t information;
+	CHECK(waitid(P_ALL, 0, &information, WEXITED | __WALL) == -1 && errno == ECHILD);
+	CHECK(waitpid(-1, &status, __WALL) == -1 && errno == ECHILD);
+	CHECK(wait4(-1, &status, __WCLONE, 0) == -1 && errno == ECHILD);
+	pid = fork();
+	if (!pid)
+		_exit(4);
+	CHECK(waitpid(-1, &status, __WALL) == pid && WEXITSTATUS(status) == 4);
 }
 
 static void drop_user(size_t bytes) {

@@ -79,7 +79,7 @@ impl Said {
                 sparse: count(Field::Sparse),
                 holes: count(Field::Holes),
             },
-            resident: self.get(Field::Resident),
+            resident: self.get(Field::Peak),
         }
     }
 

@@ -9,8 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
-use mega_range::birth::LEAST_DENSE;
-use mega_range::density::Density;
+use mega_range::density::{Density, DENSE_REGIONS};
 use mega_range::profile;
 
 /// Where the folder is, if it is said.
@@ -65,7 +64,7 @@ impl Shown {
     }
 
     fn is_enough(&self) -> bool {
-        self.density.dense.saturating_add(self.density.sparse) >= LEAST_DENSE
+        self.density.dense.saturating_add(self.density.sparse) >= DENSE_REGIONS
     }
 }
 
@@ -73,7 +72,7 @@ impl Shown {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Profile {
     pub program: Program,
-    /// What its runs have shown; each counts half as much as the one after it.
+    /// What its runs have shown: the last one all, those before it for 32 regions together.
     pub shown: Shown,
     pub runs: u64,
     /// When it was kept last, in seconds since 1970.
@@ -126,16 +125,7 @@ impl Profile {
 
     /// Takes in a run.
     fn learn(&mut self, run: &Shown, now: u64) {
-        let old = self.shown.density;
-        self.shown.density = Density {
-            dense: old.dense / 2,
-            sparse: old.sparse / 2,
-            holes: old.holes / 2,
-        };
-        // Rounded down, holes may be more than there are pages.
-        if self.shown.density.dense == 0 && self.shown.density.sparse == 0 {
-            self.shown.density = Density::NONE;
-        }
+        self.shown.density = self.shown.density.as_prior();
         self.shown.resident = 0;
         self.shown.add(run);
         self.runs = self.runs.saturating_add(1);
@@ -305,7 +295,7 @@ mod tests {
     const B: Program = Program(7);
 
     #[test]
-    fn what_a_run_has_shown_is_kept_and_counts_half_in_the_next_one() {
+    fn what_a_run_has_shown_is_kept_and_counts_for_32_regions_beside_the_next_one() {
         let (_parent, profiles) = profiles();
         assert_eq!(profiles.list().unwrap(), (vec![], 0));
         profiles
@@ -318,7 +308,7 @@ mod tests {
         profiles.learn(&BTreeMap::from([(A, shown(0, 50))])).unwrap();
         let (list, _) = profiles.list().unwrap();
         let density = list[0].shown.density;
-        assert_eq!((density.dense, density.sparse, list[0].runs), (50, 52, 2));
+        assert_eq!((density.dense, density.sparse, list[0].runs), (32, 52, 2));
         assert_eq!(profiles.forget([A, B]).unwrap(), 1);
         assert_eq!(profiles.list().unwrap().0, []);
     }

@@ -99,8 +99,10 @@ fn empty(profile: &Profile) -> f64 {
 fn ago(profile: &Profile) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let ago = now.saturating_sub(Duration::from_secs(profile.used));
-    let ago = Duration::from_secs(ago.as_secs());
-    format!("{} ago", show_duration(ago))
+    match ago.as_secs() {
+        0 => "just now".to_owned(),
+        seconds => format!("{} ago", show_duration(Duration::from_secs(seconds))),
+    }
 }
 
 fn listed(all: &[Profile]) -> String {
@@ -144,7 +146,7 @@ fn described(profile: &Profile) -> String {
         ),
     };
     format!(
-        "{} (build {}), {} runs, the last {}\n  \
+        "{} (build {}), {} runs, the last one {}\n  \
          {} regions of 2 MB were filled densely, {} were not; {} of {} were empty\n  \
          {} resident at the most in the last run\n{next}",
         printable(&profile.shown.name),

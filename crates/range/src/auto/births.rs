@@ -28,19 +28,34 @@ impl Auto {
 
     /// What may be advised at birth under these conditions.
     pub fn births(&self, conditions: &Conditions) -> Births {
+        let seen = self.births_seen(conditions);
+        let earlier = if self.prior.is_dense(LEAST_DENSE) && self.may_be_born(conditions) {
+            EARLIER
+        } else {
+            0
+        };
+        Births {
+            resident_bytes: seen.resident_bytes.max(earlier),
+        }
+    }
+
+    /// The same by what this run has shown alone.
+    pub(super) fn births_seen(&self, conditions: &Conditions) -> Births {
+        let may = self.seen().dense >= LEAST_DENSE && self.may_be_born(conditions);
+        Births {
+            resident_bytes: if may { conditions.resident_bytes } else { 0 },
+        }
+    }
+
+    fn may_be_born(&self, conditions: &Conditions) -> bool {
         let resident = conditions.resident_bytes;
-        let earlier = if self.prior.is_dense(LEAST_DENSE) { EARLIER } else { 0 };
         let waste = self.history.waste(resident) + self.table.bloat_pages() * PAGE;
-        let may = conditions.faults == Faults::Advised
+        conditions.faults == Faults::Advised
             && !self.off.advise
             && self.intent.allows_huge_faults()
             && !conditions.is_short_of_blocks
             && !conditions.is_near_limit
             && conditions.now_ns >= self.back_off_until_ns
-            && self.history.dense >= LEAST_DENSE
-            && waste <= waste::allowance(resident, false);
-        Births {
-            resident_bytes: if may { resident.max(earlier) } else { 0 },
-        }
+            && waste <= waste::allowance(resident, false)
     }
 }
