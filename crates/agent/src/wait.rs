@@ -13,11 +13,13 @@ const FAILED: i32 = -1;
 
 /// The C library's functions, or those of another library that the program has preloaded.
 static WAIT4: AtomicUsize = AtomicUsize::new(0);
+static WAITPID: AtomicUsize = AtomicUsize::new(0);
 static WAITID: AtomicUsize = AtomicUsize::new(0);
 
 /// Looks up whose functions the program would have called.
 pub fn begin() {
     WAIT4.store(next::function(c"wait4").unwrap_or(0), Ordering::Relaxed);
+    WAITPID.store(next::function(c"waitpid").unwrap_or(0), Ordering::Relaxed);
     WAITID.store(next::function(c"waitid").unwrap_or(0), Ordering::Relaxed);
 }
 
@@ -52,7 +54,15 @@ pub unsafe extern "C" fn wait4(pid: i32, status: usize, options: i32, usage: usi
 /// As the C library's function of this name.
 #[no_mangle]
 pub unsafe extern "C" fn waitpid(pid: i32, status: usize, options: i32) -> i32 {
-    // SAFETY: the caller's; that is how C libraries do it.
+    make_way(options);
+    let next = WAITPID.load(Ordering::Relaxed);
+    if next != 0 {
+        // SAFETY: the C library's signature. Not by `wait4`, which a thread may not be cancelled in.
+        let next: unsafe extern "C" fn(i32, usize, i32) -> i32 = unsafe { core::mem::transmute(next) };
+        // SAFETY: the caller's.
+        return unsafe { next(pid, status, options) };
+    }
+    // SAFETY: the caller's.
     unsafe { wait4(pid, status, options, 0) }
 }
 

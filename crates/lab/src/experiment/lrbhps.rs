@@ -1,6 +1,7 @@
 //! LRBHPS (Linux 6.1.38): Redis cold and warm, memory of Redis, speed of programs; on memory as it is and on fragmented memory.
 
 use super::{case, plan, program, published, Experiment, Setup, GB, GIB};
+use crate::contiguity::FragKind;
 use crate::prepare::condition::Condition::{self, Fragmented, Unfragmented};
 use crate::result::Published;
 use crate::run::CasePlan;
@@ -11,9 +12,9 @@ const VARIANTS: &[&str] = &["thp-always-defrag", "base", "mthp-64k", "mega"];
 const RANGE_S: f64 = 0.22;
 const ELSEWHERE: Option<&str> = Some("LRBHPS itself decides at faults: `mega sim`, or the reservation kernel");
 
-/// The paper's `FRAG 100`: almost none of the free memory is usable for huge pages.
+/// The paper's `FRAG 100`: almost none of the free memory is usable for huge pages, by its own fragmenter (section 4.2).
 fn fragmented() -> Condition {
-    Fragmented(Share::percent(90))
+    Fragmented(Share::percent(90), FragKind::Reserve)
 }
 
 fn both(name: &str, scale: f64) -> Vec<CasePlan> {

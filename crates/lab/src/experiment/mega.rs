@@ -1,6 +1,7 @@
 //! MEGA (SYSTOR'19): its tables and figures.
 
 use super::{case, plan, program, published, Experiment, Setup, GB, GIB};
+use crate::contiguity::FragKind;
 use crate::prepare::condition::Condition::{Fragmented, Unfragmented};
 use mega_core::units::Share;
 
@@ -287,7 +288,7 @@ pub(super) const LIST: &[Experiment] = &[
         question: "How fast is a store whose every value needs contiguous memory that is lacking?",
         source: Some("MEGA (SYSTOR'19), Tables 9 and 10"),
         differs: Some(
-            "Memory is fragmented as in the allocation-latency study, not by the paper's 200 GB of 1 MB holes",
+            "Memory is fragmented by 1 MB holes as in the paper until 90 % of what is free is unusable, not 200 GB of it",
         ),
         elsewhere: Some("compaction of chosen blocks: the simulator, and the kernel tier"),
         full_bytes: 140 * GIB,
@@ -296,7 +297,7 @@ pub(super) const LIST: &[Experiment] = &[
                 vec![case(
                     "redis-2m",
                     program("redis-2m", scale),
-                    Fragmented(Share::percent(90)),
+                    Fragmented(Share::percent(90), FragKind::Holes),
                 )],
                 SYSTEMS,
                 &[

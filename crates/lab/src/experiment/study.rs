@@ -4,6 +4,7 @@ use mega_core::units::Share;
 
 use super::{case, published, Experiment, Setup, GIB};
 use crate::contiguity::How;
+use crate::contiguity::FragKind;
 use crate::prepare::condition::Condition::{Fragmented, Unfragmented};
 use crate::program::allocation::{Allocation, Before};
 use crate::result::Published;
@@ -14,7 +15,7 @@ const US: f64 = 1e3;
 
 fn taken(name: &str, before: Before, fragmented: bool) -> CasePlan {
     let condition = match fragmented {
-        true => Fragmented(Share::percent(90)),
+        true => Fragmented(Share::percent(90), FragKind::Study),
         false => Unfragmented,
     };
     let (count, how) = (None, How::Hugetlb);
@@ -24,7 +25,7 @@ fn taken(name: &str, before: Before, fragmented: bool) -> CasePlan {
 /// The same inside the kernel.
 fn probed(name: &str, before: Before) -> CasePlan {
     let (count, how) = (None, How::Kernel);
-    let condition = Fragmented(Share::percent(90));
+    let condition = Fragmented(Share::percent(90), FragKind::Study);
     case(name, Box::new(Allocation { before, count, how }), condition)
 }
 

@@ -22,8 +22,8 @@ use crate::program::{Launch, ProgramError};
 pub enum Condition {
     /// Free memory is contiguous; compacted first if it is not.
     Unfragmented,
-    /// At least this share of free memory lies outside of free 2 MB blocks.
-    Fragmented(Share),
+    /// At least this share of free memory lies outside of free 2 MB blocks, made so by this kind of fragmenter.
+    Fragmented(Share, FragKind),
     /// The program runs in a control group with this memory limit.
     Limit(Bytes),
     /// Another program allocates, touches and frees memory all the time, on the client's processor.
@@ -36,7 +36,7 @@ impl Condition {
     /// Time limit for setting it up, in seconds: fragmenting touches all memory several times.
     pub(crate) fn patience_s(&self) -> u64 {
         match self {
-            Self::Fragmented(_) => 600,
+            Self::Fragmented(..) => 600,
             _ => 0,
         }
     }
@@ -44,7 +44,7 @@ impl Condition {
 
 /// The name of no condition.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is not a condition: unfragmented, fragmented=SHARE, limit=SIZE, neighbour or busy")]
+#[error("'{0}' is not a condition: unfragmented, fragmented=SHARE (fragmented=SHARE:KIND; study, reserve or holes), limit=SIZE, neighbour or busy")]
 pub struct ConditionError(String);
 
 impl FromStr for Condition {
@@ -54,10 +54,14 @@ impl FromStr for Condition {
         let wrong = || ConditionError(text.to_string());
         match text.split_once('=') {
             None if text == "unfragmented" => Ok(Self::Unfragmented),
-            None if text == "fragmented" => Ok(Self::Fragmented(Share::percent(90))),
+            None if text == "fragmented" => Ok(Self::Fragmented(Share::percent(90), FragKind::Study)),
             None if text == "neighbour" => Ok(Self::Neighbour),
             None if text == "busy" => Ok(Self::Busy),
-            Some(("fragmented", share)) => share.parse().map(Self::Fragmented).map_err(|_| wrong()),
+            Some(("fragmented", how)) => {
+                let (share, kind) = how.split_once(':').unwrap_or((how, FragKind::Study.name()));
+                let share = share.parse().map_err(|_| wrong())?;
+                Ok(Self::Fragmented(share, kind.parse().map_err(|_| wrong())?))
+            }
             Some(("limit", size)) => size.parse().map(Self::Limit).map_err(|_| wrong()),
             _ => Err(wrong()),
         }
@@ -68,7 +72,8 @@ impl fmt::Display for Condition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unfragmented => f.write_str("unfragmented"),
-            Self::Fragmented(share) => write!(f, "fragmented={share}"),
+            Self::Fragmented(share, FragKind::Study) => write!(f, "fragmented={share}"),
+            Self::Fragmented(share, kind) => write!(f, "fragmented={share}:{kind}"),
             Self::Limit(size) => write!(f, "limit={}", exact(*size)),
             Self::Neighbour => f.write_str("neighbour"),
             Self::Busy => f.write_str("busy"),
@@ -119,7 +124,7 @@ impl Condition {
         let mut kept = Kept::default();
         match self {
             Self::Unfragmented => compact_if_needed(root)?,
-            Self::Fragmented(share) => kept.fragmenter = Some(fragmented(share, root, state, launch)?),
+            Self::Fragmented(share, kind) => kept.fragmenter = Some(fragmented(share, kind, root, state, launch)?),
             Self::Limit(size) => kept.group = Some(Group::limited(root, size)?),
             Self::Neighbour => {
                 let words = ["churn", "--mib", "512", "--times", "1000000000"];
@@ -198,11 +203,17 @@ fn compact_if_needed(root: &ProcRoot) -> Result<(), ProgramError> {
     Ok(())
 }
 
-/// As in the allocation-latency study: takes most of the memory and frees three quarters of the pages of each chunk.
+/// Takes memory and frees parts of each chunk of it: which, the kind says.
 ///
 /// The kernel compacts proactively once nine tenths of free memory are unusable for huge pages (vm.compaction_proactiveness, 20 by
 /// default), down to eight tenths: on a slow machine faster than this fragments. It is disabled meanwhile.
-fn fragmented(share: Share, root: &ProcRoot, state: &Path, launch: &Launch) -> Result<Fragmenter, ProgramError> {
+fn fragmented(
+    share: Share,
+    kind: FragKind,
+    root: &ProcRoot,
+    state: &Path,
+    launch: &Launch,
+) -> Result<Fragmenter, ProgramError> {
     let mut knobs = Knobs::open(root.clone(), state).map_err(setting)?;
     let proactiveness = root.proc.join("sys/vm/compaction_proactiveness");
     // Linux 5.9 and later.
@@ -210,7 +221,7 @@ fn fragmented(share: Share, root: &ProcRoot, state: &Path, launch: &Launch) -> R
         knobs.set(&proactiveness, "0").map_err(setting)?;
     }
     let options = FragOptions {
-        kind: FragKind::Study,
+        kind,
         amount: Amount::Most,
         keep: None,
         pin: false,
@@ -264,6 +275,8 @@ mod tests {
         for name in [
             "unfragmented",
             "fragmented=90%",
+            "fragmented=80%:reserve",
+            "fragmented=90%:holes",
             "limit=4G",
             "limit=1536M",
             "limit=12345",
@@ -281,6 +294,8 @@ mod tests {
             "limit=0x",
             "neighbour=2",
             "fragmented=101%",
+            "fragmented=90%:",
+            "fragmented=90%:dust",
         ] {
             assert!(bad.parse::<Condition>().is_err(), "{bad}");
         }

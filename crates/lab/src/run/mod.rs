@@ -267,7 +267,7 @@ impl Bench<'_> {
         // The host reclaims free memory; without a pool the host would be measured. Fragmented memory it leaves alone.
         let mut not_backed = Vec::new();
         let _pool = match (self.plan.prefault, case.condition) {
-            (false, _) | (_, Condition::Fragmented(_)) => None,
+            (false, _) | (_, Condition::Fragmented(..)) => None,
             _ => {
                 not_backed = keep_freed_memory_backed(&self.root, &mut knobs);
                 Some(self.prefault(needs_bytes.saturating_sub(reserved))?)

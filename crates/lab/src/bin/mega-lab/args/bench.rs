@@ -100,7 +100,7 @@ pub struct BenchArgs {
     #[arg(long)]
     pub aa: bool,
 
-    /// State of the machine: unfragmented, fragmented=90%, limit=4G, neighbour, busy
+    /// State of the machine: unfragmented, fragmented=90% (fragmented=90%:KIND, of `mega frag`), limit=4G, neighbour, busy
     #[arg(long, value_name = "C")]
     pub condition: Option<String>,
 

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use mega_core::units::{Bytes, Share};
+use mega_lab::contiguity::FragKind;
 use mega_lab::experiment::family::Family;
 use mega_lab::experiment::Experiment;
 use mega_lab::prepare::condition::Condition;
@@ -32,7 +33,7 @@ impl Around {
     fn all() -> Vec<Self> {
         vec![
             Self::Is(Condition::Unfragmented),
-            Self::Is(Condition::Fragmented(Share::percent(90))),
+            Self::Is(Condition::Fragmented(Share::percent(90), FragKind::Study)),
             Self::Limited,
             Self::Is(Condition::Busy),
         ]
