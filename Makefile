@@ -140,9 +140,10 @@ SOAK ?= 1
 soak: build setup-test
 	$(SUDO) $(LAB) bench soak --scale $(SOAK)
 
-# Every system call with every error, where `make test` takes one error of each; and the other programs beside hostile ones.
+# Every system call with every error, where `make test` takes one error of each; the other programs beside hostile ones; storms of twice the time.
 hostile: setup-test
 	$(SUDO) env MEGA_HOSTILE=all $(CARGO) test --release --locked -p mega --test hostile -- --test-threads=1 --nocapture
+	$(SUDO) env MEGA_STORM_SECONDS=300 $(CARGO) test --release --locked -p mega-lab --test hazards storm -- --test-threads=1 --nocapture
 
 # What reservations cost and give, counted in instructions: the same figures each time. Half an hour; builds two kernels.
 reservation-experiments: setup

@@ -94,7 +94,7 @@ fn a_program_whose_faults_nobody_serves_holds_up_nobody() {
         // What is read of huge pages to see how much of them is zero may be given back at that moment.
         for policy in ["trim", "auto"] {
             let manager = reading(&program, policy);
-            manager.wait_scans(50);
+            manager.wait_scans(20);
             neighbour.victim.check();
             stop(manager, policy);
         }
