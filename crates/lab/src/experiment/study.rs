@@ -3,8 +3,8 @@
 use mega_core::units::Share;
 
 use super::{case, published, Experiment, Setup, GIB};
-use crate::contiguity::How;
 use crate::contiguity::FragKind;
+use crate::contiguity::How;
 use crate::prepare::condition::Condition::{Fragmented, Unfragmented};
 use crate::program::allocation::{Allocation, Before};
 use crate::result::Published;
