@@ -145,7 +145,7 @@ fn calm(mut storm: Workload, name: &str, figures: &Figures) -> Value {
 fn a_storm_keeps_its_contents_whatever_managers_do() {
     let Some(_alone) = ready(3 * 1024) else { return };
     let figures = Figures::of("storm");
-    let seconds = from_env("MEGA_STORM_SECONDS", 150).max(15);
+    let seconds = from_env("MEGA_STORM_SECONDS", 120).max(15);
     let began = Instant::now();
     let end = began + Duration::from_secs(seconds);
     // One storm has managers of every kind in turn, the other a single one for all the time, and the agent inside: in itself and in all the
