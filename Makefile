@@ -110,6 +110,7 @@ test-programs: setup-test
 test-live: setup
 	@packaging/setup.sh vm
 	@echo "== test mega on other kernels"
+	$(CARGO) build --profile agent --locked -p mega-agent
 	@tests/vm/live
 
 # Half an hour. Results in target/vm/experiments.
