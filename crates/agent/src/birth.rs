@@ -53,7 +53,7 @@ pub fn forget() {
 /// Says what may be advised from now on.
 pub fn allow(births: Births, now_ns: u64) {
     let is_refused = IS_REFUSED.load(Ordering::Relaxed) != 0;
-    if IS_PROBED.swap(0, Ordering::Relaxed) != 0 {
+    if births.is_seen && IS_PROBED.swap(0, Ordering::Relaxed) != 0 {
         UNPROBED.store(0, Ordering::Relaxed);
     }
     UNTIL_NS.store(now_ns.saturating_add(VALID_NS), Ordering::Relaxed);
@@ -92,6 +92,7 @@ pub unsafe extern "C" fn mmap(
     let mapped = unsafe { map(address, bytes, protection, flags, file, offset) };
     let births = Births {
         resident_bytes: RESIDENT.load(Ordering::Relaxed),
+        is_seen: false,
     };
     if mapped != FAILED
         && births.is_candidate(bytes as u64)

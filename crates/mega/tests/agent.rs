@@ -423,7 +423,7 @@ fn what_a_run_has_shown_is_kept_for_the_next_one_listed_and_forgotten() {
     assert_eq!(listed()[0]["runs"], 2);
     let id = listed()[0]["program"].as_str().unwrap().to_owned();
     let shown = text(&profile(&["show", &id[..8]]).stdout);
-    assert!(shown.contains(name) && shown.contains("2 runs"), "{shown}");
+    assert!(shown.contains(name) && shown.contains("runs: 2"), "{shown}");
 
     // A damaged one is none, and is replaced.
     fs::write(profiles.join(&id), "mega-profile 1\ndense 7").unwrap();

@@ -36,6 +36,8 @@ pub enum Birth {
 pub struct Births {
     /// What the program has filled so far; nothing is advised while 0.
     pub resident_bytes: u64,
+    /// Whether this run has shown it; else only earlier ones have, and a probe is no reason to advise more.
+    pub is_seen: bool,
 }
 
 impl Births {
@@ -63,6 +65,7 @@ mod tests {
 
     const BIRTHS: Births = Births {
         resident_bytes: 1 << 30,
+        is_seen: true,
     };
 
     #[test]

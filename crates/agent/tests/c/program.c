@@ -219,6 +219,12 @@ static void begins(size_t step) {
 	for (int i = 0; i < 12; i++) {
 		memory[i] = map_apart(16 * MB);
 		huge += first_touch(memory[i], 16 * MB) == 512;
+		if (step == 1)
+			continue;
+		// Slowly, so that the helper looks in between.
+		for (size_t at = 0; at < 16 * MB; at += step * PAGE)
+			*(uint64_t *)(memory[i] + at) = 1;
+		pause_ms(100);
 	}
 	printf("born %d\n", huge);
 	for (int i = 0; i < 12; i++)

@@ -146,7 +146,7 @@ fn described(profile: &Profile) -> String {
         ),
     };
     format!(
-        "{} (build {}), {} runs, the last one {}\n  \
+        "{} (build {}), runs: {}, the last one {}\n  \
          {} regions of 2 MB were filled densely, {} were not; {} of {} were empty\n  \
          {} resident at the most in the last run\n{next}",
         printable(&profile.shown.name),

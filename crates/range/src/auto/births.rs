@@ -29,13 +29,16 @@ impl Auto {
     /// What may be advised at birth under these conditions.
     pub fn births(&self, conditions: &Conditions) -> Births {
         let seen = self.births_seen(conditions);
-        let earlier = if self.prior.is_dense(LEAST_DENSE) && self.may_be_born(conditions) {
+        // As long as this run does not say otherwise.
+        let is_dense = self.prior.is_dense(LEAST_DENSE) && self.history.is_dense(LEAST_DENSE);
+        let earlier = if is_dense && self.may_be_born(conditions) {
             EARLIER
         } else {
             0
         };
         Births {
             resident_bytes: seen.resident_bytes.max(earlier),
+            is_seen: seen.is_seen,
         }
     }
 
@@ -44,6 +47,7 @@ impl Auto {
         let may = self.seen().dense >= LEAST_DENSE && self.may_be_born(conditions);
         Births {
             resident_bytes: if may { conditions.resident_bytes } else { 0 },
+            is_seen: may,
         }
     }
 
