@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -232,7 +232,9 @@ impl Profiles {
             fs::create_dir_all(&self.folder)?;
             for profile in &learned {
                 let new = self.folder.join(format!(".{}.{}", profile.program, std::process::id()));
-                fs::write(&new, profile.to_file())?;
+                // Left by one that was killed; whatever lies there, nothing is written through it.
+                let _ = fs::remove_file(&new);
+                fs::File::create_new(&new)?.write_all(&profile.to_file())?;
                 fs::rename(&new, self.path(profile.program))?;
             }
             Ok(())
