@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::action::{Action, ActionKind, Deferred, Expect};
 use crate::observe::groups::{MemoryGroup, MemoryGroups};
-use crate::observe::{Machine, ProcessId};
+use crate::observe::{Machine, NodeMemory, ProcessId};
 use crate::units::{BasePages, Blocks, Bytes, Share, Time};
 
 /// The limits.
@@ -15,9 +15,9 @@ pub struct Budget {
     pub stall: Share,
     /// Maximum share of one processor used for managing, in total.
     pub cpu: Share,
-    /// No promotion while less than this share of memory is available.
+    /// No promotion while less than this share of memory is available, of the machine's or of the NUMA node's that it would be taken from.
     pub free_memory: Share,
-    /// No promotion while fewer blocks than this are free.
+    /// No promotion while fewer blocks than this are free on the machine; nor while a NUMA node has fewer than its part of them.
     pub free_blocks: Blocks,
     /// No promotion and no clearing of accessed bits while some task stalled on memory for more than this share of the last 10 s (PSI).
     pub pressure: Share,
@@ -62,6 +62,20 @@ impl Budget {
             0 => Err(Deferred::FreeBlocks),
             blocks => Ok(blocks),
         }
+    }
+
+    /// The part of the floor of free blocks that a NUMA node keeps: as large as its part of the memory.
+    pub fn blocks_kept_on(&self, node: &NodeMemory, machine: Bytes) -> Blocks {
+        let kept = u128::from(self.free_blocks.0) * u128::from(node.total_bytes.0) / u128::from(machine.0.max(1));
+        Blocks(u64::try_from(kept).unwrap_or(u64::MAX).min(self.free_blocks.0))
+    }
+
+    /// Why no promotion may take a block of this NUMA node, if so. Other nodes' memory does not help.
+    pub fn holds_on(&self, node: &NodeMemory, machine: Bytes) -> Option<Deferred> {
+        if !self.free_memory.reached_by(node.available_bytes.0, node.total_bytes.0) {
+            return Some(Deferred::FreeMemory);
+        }
+        (node.free_blocks <= self.blocks_kept_on(node, machine)).then_some(Deferred::FreeBlocks)
     }
 
     /// Available memory above the floor.

@@ -143,8 +143,10 @@ pub struct Control<'a, H> {
     status: Status,
     stretched: bool,
     target: Option<FreeBlockTarget>,
-    /// Promotions that waited, when it last acted, for a block on their own NUMA node while other nodes had some.
-    lacking_near: u64,
+    /// Blocks that single NUMA nodes lacked, when it last acted, while others had enough.
+    lacking_on_nodes: Blocks,
+    /// The machine's memory, as of the last scan.
+    total: Bytes,
     /// The control groups of the managed processes, as of the last scan.
     groups: MemoryGroups,
     /// Moving averages of the duration of an action.
@@ -172,7 +174,8 @@ impl<'a, H: Host> Control<'a, H> {
             status: Status::default(),
             stretched: false,
             target: None,
-            lacking_near: 0,
+            lacking_on_nodes: Blocks(0),
+            total: Bytes(0),
             groups: MemoryGroups::default(),
             // Measured on a quiet machine (docs/linux.md); replaced by what is measured here.
             costs: BTreeMap::from([
@@ -260,6 +263,7 @@ impl<'a, H: Host> Control<'a, H> {
         let mut snapshot = self.host.observe(&wants);
         self.status.unscanned = self.host.unscanned();
         self.groups = self.host.memory_groups();
+        self.total = snapshot.machine.total_bytes;
         if self.host.is_stopped() {
             return None;
         }

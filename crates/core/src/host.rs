@@ -6,7 +6,7 @@ use crate::action::{Action, Call};
 use crate::compaction::block::Zone;
 use crate::compaction::target::{Compacted, Order};
 use crate::observe::groups::MemoryGroups;
-use crate::observe::{Observation, ProcessId, Region, Snapshot};
+use crate::observe::{NodeMemory, Observation, ProcessId, Region, Snapshot};
 use crate::units::{Blocks, Time};
 
 /// What a policy needs to be observed.
@@ -119,9 +119,9 @@ pub trait Host {
         MemoryGroups::default()
     }
 
-    /// Free blocks now on the NUMA node that a promotion of this region would take one from; `None` where there is one node only, or the
-    /// host cannot say.
-    fn free_blocks_near(&mut self, _process: ProcessId, _region: Region) -> Option<Blocks> {
+    /// The NUMA node that a promotion of this region would take a block from, as it is now; `None` where there is one node only, or the host
+    /// cannot say.
+    fn node_memory(&mut self, _process: ProcessId, _region: Region) -> Option<NodeMemory> {
         None
     }
 

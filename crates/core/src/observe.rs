@@ -237,6 +237,17 @@ pub struct Machine {
     pub pressure: Option<Share>,
 }
 
+/// The memory of one NUMA node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NodeMemory {
+    /// Memory free there, or used by nothing but caches of files.
+    pub available_bytes: Bytes,
+    /// All its memory.
+    pub total_bytes: Bytes,
+    /// Its free blocks.
+    pub free_blocks: Blocks,
+}
+
 /// One scan of everything: what a policy decides on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot {

@@ -8,7 +8,7 @@ use mega_core::compaction::target::FreeBlockTarget;
 use mega_core::control::Settings;
 use mega_core::journal::Event;
 use mega_core::observe::groups::{MemoryGroup, MemoryGroups};
-use mega_core::observe::ProcessId;
+use mega_core::observe::{NodeMemory, ProcessId};
 use mega_core::policy::Mega;
 use mega_core::units::{Blocks, Bytes, Share};
 use toy::*;
@@ -17,6 +17,22 @@ const C: ProcessId = ProcessId { pid: 3, started: 33 };
 
 fn promote_all() -> Wish {
     Wish(|o| (!o.huge).then_some((ActionKind::Promote, o.mapped.0, Expect::Anything)))
+}
+
+/// A node with half of the machine's memory, most of it available.
+fn node(free_blocks: u64) -> NodeMemory {
+    NodeMemory {
+        available_bytes: Bytes(8 << 30),
+        total_bytes: Bytes(12 << 30),
+        free_blocks: Blocks(free_blocks),
+    }
+}
+
+/// Settings with this floor of free blocks.
+fn keeping(free_blocks: Blocks) -> Settings {
+    let mut settings = Settings::default();
+    settings.budget.free_blocks = free_blocks;
+    settings
 }
 
 /// A and B in one group, C in none.
@@ -93,7 +109,7 @@ fn where_one_process_of_a_group_finds_no_memory_the_others_are_not_tried() {
 #[test]
 fn free_blocks_of_another_node_do_not_help_and_hold_up_nobody() {
     let mut toy = toy(None, None);
-    toy.world.far.insert(A);
+    toy.world.nodes.insert(A, node(0));
     let run = toy.run(&mut promote_all(), Settings::default());
     assert!(toy.acts.iter().all(|(_, action, _)| action.process != A));
     assert_eq!(run.status.promoted, 8);
@@ -116,7 +132,45 @@ fn blocks_that_one_node_lacks_are_ordered_though_others_have_enough() {
     assert!(toy.orders.is_empty());
     let mut toy = self::toy(None, None);
     toy.world.machine.free_blocks = Blocks(1000);
-    toy.world.far.insert(A);
-    toy.run_with_target(&mut promote_all(), Settings::default(), target());
+    toy.world.nodes.insert(A, node(0));
+    toy.run_with_target(&mut promote_all(), keeping(Blocks(0)), target());
     assert_eq!(toy.orders.first().map(|(_, order)| order.blocks), Some(Blocks(4)));
+    // Where a node keeps some, too, those are ordered with them: half of the memory, so half of the floor.
+    let mut toy = self::toy(None, None);
+    toy.world.machine.free_blocks = Blocks(1000);
+    toy.world.nodes.insert(A, node(3));
+    toy.run_with_target(&mut promote_all(), keeping(Blocks(20)), target());
+    assert_eq!(toy.orders.first().map(|(_, order)| order.blocks), Some(Blocks(4 + 7)));
+}
+
+#[test]
+fn a_node_keeps_its_part_of_the_floor_of_free_blocks() {
+    for (free, promoted) in [(10, 8), (11, 12)] {
+        let mut toy = toy(None, None);
+        toy.world.machine.free_blocks = Blocks(1000);
+        toy.world.nodes.insert(A, node(free));
+        let run = toy.run(&mut promote_all(), keeping(Blocks(20)));
+        assert_eq!(run.status.promoted, promoted, "{free} free blocks");
+    }
+}
+
+#[test]
+fn a_node_that_is_short_of_memory_gives_no_block_though_it_has_some() {
+    let mut toy = toy(None, None);
+    let full = NodeMemory {
+        available_bytes: Bytes::mib(100),
+        ..node(40)
+    };
+    toy.world.nodes.insert(A, full);
+    let run = toy.run(&mut promote_all(), Settings::default());
+    assert!(toy.acts.iter().all(|(_, action, _)| action.process != A));
+    assert_eq!(run.status.promoted, 8);
+    assert!(run.has(|e| matches!(
+        e,
+        Event::Defer {
+            pid: 1,
+            why: Deferred::FreeMemory,
+            ..
+        }
+    )));
 }

@@ -133,6 +133,15 @@ fn files_of_the_machine() {
                     }
                 },
             ),
+            (
+                "/sys/devices/system/node/node0/meminfo",
+                "Node 0 MemTotal: 3 kB\nNode 0 Active(file): 1 kB\n",
+                |p, t| {
+                    if let Ok(node) = proc::node::parse(p, t) {
+                        let _ = node.available_bytes();
+                    }
+                },
+            ),
             ("/proc/vmstat", "compact_stall 1\nthp_fault_alloc 3\n", |p, t| {
                 let _ = proc::vmstat::parse(p, t);
             }),

@@ -16,7 +16,8 @@ impl<H: Host> Control<'_, H> {
     /// Acts until the queues are empty or the next scan is due. Decisions not reached are journalled as deferred.
     pub(super) fn carry_out(&mut self, mut queues: BTreeMap<ProcessId, Vec<Action>>, next: Time) -> Wake {
         let mut waiting = Waiting::new();
-        self.lacking_near = 0;
+        let mut lacking: u64 = 0;
+        let mut below_floor: u64 = 0;
         // The process stalled least recently goes first, so that processes share the time. Only an action moves its process's turn.
         let mut turns: BinaryHeap<Reverse<(Time, ProcessId)>> = queues
             .keys()
@@ -55,10 +56,13 @@ impl<H: Host> Control<'_, H> {
                 turns.push(Reverse((turn, id)));
                 continue;
             }
-            // Another node's free blocks do not help: this one waits alone.
-            if action.kind == ActionKind::Promote && !self.has_block_near(&action) {
-                self.lacking_near += 1;
-                put_off(&mut waiting, &action, Deferred::FreeBlocks);
+            // Another node's memory does not help: this one waits alone.
+            if let Some((why, short)) = self.node_holds(&action) {
+                if why == Deferred::FreeBlocks {
+                    lacking += 1;
+                    below_floor = below_floor.max(short.0);
+                }
+                put_off(&mut waiting, &action, why);
                 turns.push(Reverse((turn, id)));
                 continue;
             }
@@ -92,6 +96,7 @@ impl<H: Host> Control<'_, H> {
             }
             turns.push(Reverse((self.pacing.earned_at(id), id)));
         }
+        self.lacking_on_nodes = Blocks(lacking + below_floor);
         self.say_waiting(waiting);
         self.observer.status(&self.status);
         Wake::Time
@@ -103,10 +108,16 @@ impl<H: Host> Control<'_, H> {
         free.is_none_or(|free| free > self.settings.budget.free_blocks)
     }
 
-    /// The same for the NUMA node that the region's memory is on. One block there is enough: the floor is the machine's.
-    fn has_block_near(&mut self, action: &Action) -> bool {
-        let free = self.host.free_blocks_near(action.process, action.region);
-        free.is_none_or(|free| free > Blocks(0))
+    /// Why a promotion may not take a block of the NUMA node that it would be taken from, and how many blocks that node is below its floor.
+    fn node_holds(&mut self, action: &Action) -> Option<(Deferred, Blocks)> {
+        if action.kind != ActionKind::Promote {
+            return None;
+        }
+        let node = self.host.node_memory(action.process, action.region)?;
+        let budget = &self.settings.budget;
+        let why = budget.holds_on(&node, self.total)?;
+        let floor = budget.blocks_kept_on(&node, self.total);
+        Some((why, Blocks(floor.0.saturating_sub(node.free_blocks.0))))
     }
 
     fn carry_out_one(&mut self, action: &Action) -> Outcome {

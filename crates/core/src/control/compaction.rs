@@ -34,8 +34,8 @@ impl<H: Host> Control<'_, H> {
                         asked,
                     },
                 );
-                // Planners go by all nodes together; one of them may have none while there are enough.
-                let wanted = pass.wanted.max(Blocks(self.lacking_near));
+                // Planners go by all nodes together; one of them may lack some while there are enough.
+                let wanted = pass.wanted.max(self.lacking_on_nodes);
                 if wanted > Blocks(0) {
                     let order = Order {
                         blocks: wanted,

@@ -35,6 +35,8 @@ use crate::units::{BasePages, Share, UnitError, REGION_PAGES};
 
 /// The longest configurable history. It bounds the memory per tracked region.
 const HISTORY_MAX: usize = 32;
+/// The paper's history, for which a tracked region takes less.
+const HISTORY: usize = 10;
 
 /// How scans from before a region was tracked count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,17 +79,17 @@ parameters! {
     }
 }
 
-/// The last scans of one region, and how many there were.
+/// The last scans of one region, `N` at most, and how many there were.
 #[derive(Debug, Clone, Copy)]
-struct Scans {
-    accessed: [u16; HISTORY_MAX],
+struct Scans<const N: usize> {
+    accessed: [u16; N],
     next: u8,
     lived: u8,
 }
 
-impl Scans {
+impl<const N: usize> Scans<N> {
     const NONE: Self = Self {
-        accessed: [0; HISTORY_MAX],
+        accessed: [0; N],
         next: 0,
         lived: 0,
     };
@@ -107,7 +109,9 @@ impl Scans {
 #[derive(Debug, Default)]
 pub struct Mega {
     params: MegaParams,
-    tracked: Table<Scans>,
+    /// One of them is used: the second if the history is longer than the paper's.
+    tracked: Table<Scans<HISTORY>>,
+    tracked_longer: Table<Scans<HISTORY_MAX>>,
 }
 
 impl Mega {
@@ -117,13 +121,13 @@ impl Mega {
 }
 
 /// One region's next state and the action for it.
-struct Step {
-    keep: Option<Scans>,
+struct Step<const N: usize> {
+    keep: Option<Scans<N>>,
     action: Option<(ActionKind, Reason, BasePages, Expect)>,
     utilization: Share,
 }
 
-fn step(params: &MegaParams, n: usize, seen: &Observation, had: Option<Scans>) -> Step {
+fn step<const N: usize>(params: &MegaParams, n: usize, seen: &Observation, had: Option<Scans<N>>) -> Step<N> {
     let populated = seen.populated();
     let is_candidate = match had {
         _ if seen.huge => true,
@@ -182,6 +186,42 @@ fn step(params: &MegaParams, n: usize, seen: &Observation, had: Option<Scans>) -
     }
 }
 
+/// Takes every region one step on.
+fn decide<const N: usize>(params: &MegaParams, n: usize, tracked: &mut Table<Scans<N>>, seen: &Snapshot) -> Decision {
+    let mut decision = Decision::default();
+    tracked.keep_only(&seen.processes);
+    for process in &seen.processes {
+        let mut age = Vec::new();
+        let ProcessView { id, .. } = process;
+        tracked.update(process, |region, had| {
+            if region.raced {
+                return had;
+            }
+            let step = step(params, n, region, had);
+            if step.keep.is_some() {
+                decision.candidates += usize::from(!region.huge);
+                if region.can.age && !region.shared {
+                    age.push(region.region);
+                }
+            }
+            if let Some((kind, reason, benefit, expect)) = step.action {
+                decision.actions.push(Action {
+                    process: *id,
+                    region: region.region,
+                    kind,
+                    reason,
+                    utilization: Some(step.utilization),
+                    benefit,
+                    expect,
+                });
+            }
+            step.keep
+        });
+        decision.age.push((*id, age));
+    }
+    decision
+}
+
 impl Policy for Mega {
     fn name(&self) -> &'static str {
         "mega"
@@ -200,40 +240,10 @@ impl Policy for Mega {
     }
 
     fn decide(&mut self, seen: &Snapshot) -> Decision {
-        let n = self.history_len();
-        let params = &self.params;
-        let mut decision = Decision::default();
-        self.tracked.keep_only(&seen.processes);
-        for process in &seen.processes {
-            let mut age = Vec::new();
-            let ProcessView { id, .. } = process;
-            self.tracked.update(process, |region, had| {
-                if region.raced {
-                    return had;
-                }
-                let step = step(params, n, region, had);
-                if step.keep.is_some() {
-                    decision.candidates += usize::from(!region.huge);
-                    if region.can.age && !region.shared {
-                        age.push(region.region);
-                    }
-                }
-                if let Some((kind, reason, benefit, expect)) = step.action {
-                    decision.actions.push(Action {
-                        process: *id,
-                        region: region.region,
-                        kind,
-                        reason,
-                        utilization: Some(step.utilization),
-                        benefit,
-                        expect,
-                    });
-                }
-                step.keep
-            });
-            decision.age.push((*id, age));
+        match self.history_len() {
+            n if n <= HISTORY => decide(&self.params, n, &mut self.tracked, seen),
+            n => decide(&self.params, n, &mut self.tracked_longer, seen),
         }
-        decision
     }
 
     hand_on_parameters!();
@@ -469,8 +479,22 @@ mod tests {
     }
 
     #[test]
-    fn the_state_of_a_tracked_region_takes_at_most_100_bytes() {
-        assert!(std::mem::size_of::<(crate::observe::Region, Scans)>() <= 100);
+    fn the_state_of_a_tracked_region_takes_at_most_100_bytes_and_a_third_of_that_with_the_papers_history() {
+        assert!(std::mem::size_of::<(crate::observe::Region, Scans<HISTORY>)>() <= 32);
+        assert!(std::mem::size_of::<(crate::observe::Region, Scans<HISTORY_MAX>)>() <= 100);
+    }
+
+    #[test]
+    fn a_history_longer_than_the_papers_takes_as_many_scans() {
+        for (n, at) in [("10", 5), ("11", 6), ("32", 16)] {
+            let mut m = mega();
+            m.policy.set("n", n).unwrap();
+            let first = (1..40).find(|_| {
+                m.see(base(1, 512, 512));
+                !m.actions().is_empty()
+            });
+            assert_eq!(first, Some(at), "n={n}");
+        }
     }
 
     proptest::proptest! {

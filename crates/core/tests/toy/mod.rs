@@ -13,7 +13,7 @@ use mega_core::control::{Control, Observer, Settings, Status};
 use mega_core::host::{AgeingReport, Contiguity, Host, HostEvent, Look, Wake, Wants};
 use mega_core::journal::{Event, Line};
 use mega_core::observe::groups::MemoryGroups;
-use mega_core::observe::{Can, Machine, Observation, ProcessId, ProcessView, Region, Snapshot};
+use mega_core::observe::{Can, Machine, NodeMemory, Observation, ProcessId, ProcessView, Region, Snapshot};
 use mega_core::policy::{Decision, Needs, Param, ParamError, Policy};
 use mega_core::units::{BasePages, Blocks, Bytes, Share, Time, REGION_PAGES};
 
@@ -163,8 +163,8 @@ type Change = Box<dyn FnOnce(&mut World)>;
 pub struct World {
     pub machine: Machine,
     pub groups: MemoryGroups,
-    /// Processes on a NUMA node without free blocks.
-    pub far: BTreeSet<ProcessId>,
+    /// The NUMA node that a process's memory is on, where that is not all there is.
+    pub nodes: BTreeMap<ProcessId, NodeMemory>,
     pub processes: BTreeMap<ProcessId, BTreeMap<u64, Place>>,
     events: Vec<HostEvent>,
 }
@@ -235,7 +235,7 @@ impl Toy {
                     pressure: Some(Share::ZERO),
                 },
                 groups: MemoryGroups::default(),
-                far: BTreeSet::new(),
+                nodes: BTreeMap::new(),
                 processes: BTreeMap::new(),
                 events: Vec::new(),
             },
@@ -416,8 +416,8 @@ impl Host for Toy {
         }
     }
 
-    fn free_blocks_near(&mut self, process: ProcessId, _: Region) -> Option<Blocks> {
-        self.world.far.contains(&process).then_some(Blocks(0))
+    fn node_memory(&mut self, process: ProcessId, _: Region) -> Option<NodeMemory> {
+        self.world.nodes.get(&process).copied()
     }
 
     fn memory_groups(&mut self) -> MemoryGroups {

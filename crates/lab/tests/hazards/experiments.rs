@@ -1,23 +1,21 @@
-//! `mega bench`: what it leaves behind when all goes well and when it does not, and whether its verdicts are right.
+//! `mega bench`: what it leaves behind when all goes well and when it does not.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use mega_lab::report::comparison::comparison;
 use mega_lab::report::folder;
 use mega_lab::result::{Outcome, Record, Run};
-use mega_lab::stats::Verdict;
 use rustix::process::Signal;
 
 use crate::support::{wait_until, MEGA};
-use crate::tool::{from_env, mega, ready, settings, state_files, Ended, Figures, Program};
+use crate::tool::{mega, ready, settings, state_files, Ended, Program};
 
-const ENABLED: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
+pub const ENABLED: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The only result below a folder.
-fn result(output: &Path) -> (PathBuf, Record) {
+pub fn result(output: &Path) -> (PathBuf, Record) {
     let folders: Vec<PathBuf> = fs::read_dir(output)
         .unwrap()
         .map(|entry| entry.unwrap().path())
@@ -28,12 +26,12 @@ fn result(output: &Path) -> (PathBuf, Record) {
     (folder.clone(), folder::read(folder).unwrap_or_else(|e| panic!("{e}")))
 }
 
-fn bench(output: &Path, args: &[&str]) -> Program {
+pub fn bench(output: &Path, args: &[&str]) -> Program {
     let output = output.to_str().unwrap();
     Program::mega(&[&["bench", "-o", output], args].concat())
 }
 
-fn done(ended: &Ended) {
+pub fn done(ended: &Ended) {
     assert_eq!(ended.code(), 0, "{}", ended.stderr);
 }
 
@@ -397,70 +395,6 @@ fn a_memory_limit_holds_and_a_program_that_passes_it_is_said_to_be_killed_for_it
         .filter(|entry| entry.file_name().to_string_lossy().starts_with("mega-lab-"))
         .collect();
     assert!(left.is_empty(), "{left:?}");
-}
-
-#[test]
-fn the_same_variant_twice_is_no_difference_and_a_planted_slowdown_of_five_percent_is_found() {
-    let figures = Figures::of("verdicts");
-    let Some(_alone) = ready(1024) else { return };
-    // More work under one variant, told by the setting that the variant makes.
-    let planted =
-        format!("n=3000; grep -q '\\[madvise\\]' {ENABLED} && n=3150; exec {MEGA} workload compute --passes $n");
-    let verdict = |variants: &str, command: &str, rounds: &str| {
-        let output = tempfile::tempdir().unwrap();
-        let args = [
-            "run",
-            "--rounds",
-            rounds,
-            "--variants",
-            variants,
-            "--",
-            "sh",
-            "-c",
-            command,
-        ];
-        done(&bench(output.path(), &args).wait(Duration::from_secs(200)));
-        let (_, record) = result(output.path());
-        let doubtful = record.runs.iter().filter(|run| !run.noise.doubtful.is_empty()).count();
-        let seen = comparison(&record);
-        let time = seen.cases[0]
-            .metrics
-            .iter()
-            .find(|metric| metric.metric == "elapsed_ns")
-            .unwrap();
-        let against = time.variants[1].against_first.as_ref().unwrap();
-        (
-            against.verdict.unwrap(),
-            against.paired.ratio.unwrap(),
-            doubtful,
-            record.runs.len(),
-        )
-    };
-    let same = format!("exec {MEGA} workload compute --passes 600");
-    // Twenty, by hand: MEGA_CONTROL_TRIALS=20.
-    let trials = from_env("MEGA_CONTROL_TRIALS", 3);
-    let seen: Vec<_> = (0..trials).map(|_| verdict("base,base#again", &same, "6")).collect();
-    let different = seen
-        .iter()
-        .filter(|(verdict, ..)| *verdict != Verdict::NoDifference)
-        .count();
-    figures.say(format!(
-        "the same twice: {different} of {trials} called different: {seen:?}"
-    ));
-    // By chance one in 32 is: two of three once in about 350 runs of this test.
-    assert!(different <= (trials as usize / 20).max(1), "{seen:?}");
-    let mut told = Vec::new();
-    for _ in 0..3 {
-        let seen = verdict("base,thp-madvise", &planted, "8");
-        told.push(seen);
-        if seen.0 == Verdict::Worse {
-            break;
-        }
-    }
-    figures.say(format!("5 % slower: {told:?}"));
-    let (last, ratio, doubtful, runs) = told[told.len() - 1];
-    // Where the tool says itself that most runs are doubtful, it need not find it.
-    assert!(last == Verdict::Worse || doubtful * 2 > runs, "{ratio}: {told:?}");
 }
 
 #[test]

@@ -14,3 +14,4 @@ mod kill;
 mod mosaic;
 mod storm;
 mod tool;
+mod verdicts;

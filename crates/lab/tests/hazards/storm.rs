@@ -105,10 +105,9 @@ fn with_agent(folder: &Path) -> Vec<String> {
         .collect()
 }
 
-fn start(prefix: &[&str], env: &[String], args: &[&str]) -> Workload {
-    let env: Vec<&str> = env.iter().map(String::as_str).collect();
-    let prefix = [prefix, &["env"], &env].concat();
-    Workload::start_under(&prefix, args).0
+/// What sets the environment before a command.
+fn env_words(env: &[String]) -> Vec<&str> {
+    [&["env"], env.iter().map(String::as_str).collect::<Vec<_>>().as_slice()].concat()
 }
 
 /// At the lowest priority: a storm takes all the time that there is, and managers come before it, as does whatever else this machine does.
@@ -126,7 +125,8 @@ fn storm(seconds: u64, seed: &str, env: &[String]) -> Workload {
         "--seed",
         seed,
     ];
-    start(&["nice", "-n", "19"], env, &args)
+    let prefix = [["nice", "-n", "19"].as_slice(), &env_words(env)].concat();
+    Workload::start_under(&prefix, &args).0
 }
 
 fn calm(mut storm: Workload, name: &str, figures: &Figures) -> Value {
@@ -263,8 +263,9 @@ fn programs_with_the_agent_inside_keep_their_contents_whoever_is_killed() {
                 continue;
             }
             let folder = tempfile::tempdir().unwrap();
-            let mut program = start(&[], &with_agent(folder.path()), args);
+            let mut program = Workload::born_under(&env_words(&with_agent(folder.path())), args);
             let mut manager = Some(manage(program.pid, BOTH));
+            program.send("go");
             std::thread::sleep(Duration::from_millis(400));
             if matches!(killed, Killed::Helper | Killed::Both) {
                 // Once the program has threads, a thread of its own took over.
@@ -285,6 +286,7 @@ fn programs_with_the_agent_inside_keep_their_contents_whoever_is_killed() {
                 dead.wait(LONG);
             }
             program.wait_event("result", Duration::from_secs(120));
+            program.send("end");
             let status = program.wait(LONG);
             assert!(status.success(), "{args:?}, {killed:?}: {status}");
             if let Some(manager) = manager {

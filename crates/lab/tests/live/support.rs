@@ -85,16 +85,29 @@ impl Workload {
 
     /// The same, with `mega run …` or another command line before it.
     pub fn start_under(prefix: &[&str], args: &[&str]) -> (Self, Value) {
+        Self::start_until("ready", Self::command(prefix, args))
+    }
+
+    /// The same, but only until it is there: it begins when it is sent "go", and ends after its result when it is sent another line.
+    pub fn born_under(prefix: &[&str], args: &[&str]) -> Self {
+        Self::start_until("born", Self::command(prefix, &[args, &["--wait-first"]].concat())).0
+    }
+
+    fn command(prefix: &[&str], args: &[&str]) -> Command {
         let mut line: Vec<&str> = prefix.to_vec();
         line.extend([LAB, "workload"]);
         line.extend(args);
         let mut command = Command::new(line[0]);
         command.args(&line[1..]);
-        Self::start_command(command)
+        command
     }
 
     /// The same of any program that says and obeys what a workload does.
-    pub fn start_command(mut command: Command) -> (Self, Value) {
+    pub fn start_command(command: Command) -> (Self, Value) {
+        Self::start_until("ready", command)
+    }
+
+    fn start_until(event: &str, mut command: Command) -> (Self, Value) {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let stdin = child.stdin.take().unwrap();
         let lines = Lines::of(child.stdout.take().unwrap());
@@ -104,9 +117,9 @@ impl Workload {
             lines,
             pid: 0,
         };
-        let ready = workload.wait_event("ready", Duration::from_secs(120));
-        workload.pid = ready["pid"].as_i64().unwrap() as i32;
-        (workload, ready)
+        let said = workload.wait_event(event, Duration::from_secs(120));
+        workload.pid = said["pid"].as_i64().unwrap() as i32;
+        (workload, said)
     }
 
     /// Waits for this event; panics when it does not come.

@@ -142,10 +142,9 @@ fn is_scan(line: &Line) -> bool {
     matches!(line.event, Event::Scanned { .. })
 }
 
-/// Promotions of this process wait for a free block.
-fn is_waiting(line: &Line, process: i32) -> bool {
-    let of_it = |pid: u32| pid == process as u32;
-    matches!(line.event, Event::Defer { pid, why: Deferred::FreeBlocks, .. } if of_it(pid))
+/// Promotions of this process wait for this.
+fn is_waiting(line: &Line, process: i32, reason: Deferred) -> bool {
+    matches!(line.event, Event::Defer { pid, why, .. } if pid == process as u32 && why == reason)
 }
 
 /// Whether there are several nodes, and what managing needs; says so where not.
@@ -187,7 +186,11 @@ fn what_is_on_a_node_without_free_blocks_waits_for_them_and_holds_up_nobody() {
         blocks_of(1),
         manager.program.stderr()
     );
-    let waits = manager.lines().iter().filter(|line| is_waiting(line, far.pid)).count();
+    let waits = manager
+        .lines()
+        .iter()
+        .filter(|line| is_waiting(line, far.pid, Deferred::FreeBlocks))
+        .count();
     assert!(waits > 0, "nothing was said of what waits");
     // Blocks again.
     drop(hog);
@@ -204,6 +207,63 @@ fn what_is_on_a_node_without_free_blocks_waits_for_them_and_holds_up_nobody() {
         assert_eq!(pages.keys().copied().collect::<Vec<_>>(), [node], "{pages:?}");
     }
     eprintln!("VM nodes: {waits} times said that what is on node 1 waits");
+    assert!(near.quit().success() && far.quit().success());
+}
+
+#[test]
+fn a_node_keeps_its_own_share_of_memory_free() {
+    let Some(_alone) = ready_with_nodes() else { return };
+    let (mut near, of_near) = kinds(0);
+    let (mut far, of_far) = kinds(1);
+    // The other node keeps enough for both, and this one has blocks enough.
+    let mut taken = Vec::new();
+    memory_of(Some(1));
+    while free_of(1) > 2 * KEPT {
+        let mut memory = Mapping::new(STEP).unwrap();
+        memory.advise(0..STEP, libc::MADV_HUGEPAGE).unwrap();
+        for page in 0..STEP / base_page_bytes() {
+            memory.page_words(page)[0].store(1, std::sync::atomic::Ordering::Relaxed);
+        }
+        taken.push(memory);
+    }
+    memory_of(None);
+    let share = |node: u32| {
+        let node = mega_linux::proc::node::read(&ProcRoot::default(), node).unwrap();
+        100 * node.available_bytes.0 / node.total_bytes.0
+    };
+    // The machine as a whole is above the floor.
+    assert!(share(1) + 10 < share(0), "{} {}", share(1), share(0));
+    assert!(blocks_of(1) > 64, "{}", blocks_of(1));
+    let pids = [near.pid.to_string(), far.pid.to_string()];
+    let kept = format!("--free-memory={}%", share(1) + 3);
+    let mut args: Vec<&str> = OPEN.to_vec();
+    args.extend(["--compact=off", &kept]);
+    args.extend(pids.iter().map(String::as_str));
+    let manager = Manager::start("manage", &args);
+    let huge = |workload: &Workload, of: &[u64]| huge_among(workload.pid, of);
+    assert!(
+        wait_until(SOON, || huge(&near, &of_near) + 1 >= REGIONS),
+        "{}",
+        manager.program.stderr()
+    );
+    let waits = || {
+        let lines = manager.lines();
+        lines
+            .iter()
+            .filter(|line| is_waiting(line, far.pid, Deferred::FreeMemory))
+            .count()
+    };
+    assert!(wait_until(SOON, || waits() > 3), "{}", manager.program.stderr());
+    assert_eq!(huge(&far, &of_far), 0);
+    drop(taken);
+    assert!(
+        wait_until(SOON, || huge(&far, &of_far) + 1 >= REGIONS),
+        "{}",
+        manager.program.stderr()
+    );
+    assert_eq!(manager.stop().ended.code(), 0);
+    near.check();
+    far.check();
     assert!(near.quit().success() && far.quit().success());
 }
 

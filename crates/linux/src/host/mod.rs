@@ -25,13 +25,13 @@ use mega_core::ageing::accessed_bits::runs;
 use mega_core::compaction::target::Order;
 use mega_core::host::{AgeingReport, Contiguity, Host, HostEvent, Look, Wake, Wants};
 use mega_core::observe::groups::MemoryGroups;
-use mega_core::observe::{Observation, ProcessId, Region, Snapshot};
+use mega_core::observe::{NodeMemory, Observation, ProcessId, Region, Snapshot};
 use mega_core::units::{Blocks, Time, HUGE_PAGE_BYTES};
 
 use crate::compact::Actuator;
 use crate::deadline;
 use crate::knobs::Claims;
-use crate::proc::{buddyinfo, vmstat, ProcRoot};
+use crate::proc::{buddyinfo, node, vmstat, ProcRoot};
 use crate::process::tasks::{TaskReader, TaskTable};
 use crate::scan::{RegionFlags, ScanError, ScanRange, Scanner};
 use crate::sys;
@@ -403,18 +403,15 @@ impl Host for LinuxHost {
         buddyinfo::read(&self.options.root).ok().map(|free| free.free_blocks())
     }
 
-    fn free_blocks_near(&mut self, process: ProcessId, region: Region) -> Option<Blocks> {
+    fn node_memory(&mut self, process: ProcessId, region: Region) -> Option<NodeMemory> {
         if !self.has_nodes {
             return None;
         }
-        let free = buddyinfo::read(&self.options.root).ok()?;
         // The kernel takes the block from the node on which most of the region's pages are; a sample says which.
         let sample: Vec<u64> = (0..8).map(|i| region.address() + i * HUGE_PAGE_BYTES / 8).collect();
         let pid = process.pid;
-        match deadline::within(pid, deadline::CALL, move || sys::node_of(pid, &sample)) {
-            Ok(Some(node)) => Some(free.free_blocks_of(node)),
-            Ok(None) | Err(_) => Some(free.free_blocks()),
-        }
+        let node = deadline::within(pid, deadline::CALL, move || sys::node_of(pid, &sample)).ok()??;
+        node::read(&self.options.root, node).ok()
     }
 
     fn compact(&mut self, order: &Order) -> bool {

@@ -22,6 +22,7 @@ pub mod iomem;
 pub mod maps;
 pub mod meminfo;
 pub mod mountinfo;
+pub mod node;
 pub mod pressure;
 pub mod smaps;
 pub mod stat;

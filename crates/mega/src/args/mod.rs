@@ -137,11 +137,13 @@ pub struct ManageOptions {
     #[arg(long, value_name = "SHARE", default_value = "10%", value_parser = parse_budget)]
     pub cpu_budget: Share,
 
-    /// Do not promote while less than this share of memory is available
+    /// Do not promote while less than this share of memory is available, on the
+    /// machine or on the NUMA node it would come from
     #[arg(long, value_name = "SHARE", default_value = "5%")]
     pub free_memory: Share,
 
-    /// Do not promote while fewer 2 MB blocks than this are free
+    /// Do not promote while fewer 2 MB blocks than this are free; each NUMA node
+    /// keeps its part of them
     #[arg(long, value_name = "N", default_value_t = 32)]
     pub free_blocks: u64,
 

@@ -273,8 +273,8 @@ macro_rules! keys {
 pub const KEYS: &[Key] = keys! {
     Daemon "interval" Time "5s" "10ms to 60s" "Time between two scans."
     Daemon "cpu-budget" Budget "10%" "above 0%" "The most of one processor for scanning and acting, by all loops together."
-    Daemon "free-memory" Share "5%" "0% to 100%" "No promotion while less than this share of memory is available."
-    Daemon "free-blocks" Count "32" "from 0" "No promotion while fewer 2 MB blocks than this are free."
+    Daemon "free-memory" Share "5%" "0% to 100%" "No promotion while less than this share of memory is available, on the machine or on the NUMA node it would come from."
+    Daemon "free-blocks" Count "32" "from 0" "No promotion while fewer 2 MB blocks than this are free; each NUMA node keeps its part of them."
     Daemon "pressure" Share "10%" "0% to 100%" "Neither promotion nor clearing of accessed bits while memory pressure (PSI some, last 10 s) exceeds this."
     Daemon "dry-run" Bool "false" "true, false" "Decide only: no action, no setting changed."
     Daemon "group" Text "mega" "1 to 64 bytes" "The group whose members may read the status, where there is such a group; root always may, and nobody else may change anything."
