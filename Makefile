@@ -47,7 +47,7 @@ demo: build
 # Tests that drive the machine's memory go one after another, the longest first. Beside them, at a lower priority (that of the storms' own
 # programs is the lowest, too, and the build must get on beside them): building the others, tests of what touches nothing of the machine,
 # the lints, and with VM=1 the virtual machines. Those need more: two emulated processors that get a fiftieth of the real ones hang. With
-# LONG=1 there are also the storms, and many runs to see what the lab's verdicts are worth.
+# LONG=1 there is also what takes minutes by itself (tests/run).
 test: setup-test
 	@echo "== build the first tests"
 	@$(CARGO) build --profile agent --locked -p mega-agent

@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::Args;
 
 use mega_cli::args::parse_interval;
+use mega_core::units::Bytes;
 
 /// `mega demo`
 #[derive(Debug, Args)]
@@ -90,6 +91,10 @@ pub struct BenchArgs {
     /// higher the better, in what the command prints (default: its run time)
     #[arg(long, value_name = "RE")]
     pub metric: Option<String>,
+
+    /// With `run`: memory that the command takes. So much is prefaulted for it
+    #[arg(long, value_name = "SIZE", default_value = "1G")]
+    pub memory: Bytes,
 
     /// Variants to run instead of the experiment's own; the others are compared with
     /// the first

@@ -129,6 +129,7 @@ pub fn named(name: &str, options: &BenchOptions) -> Result<Asked> {
 /// A command line of the user's.
 pub fn command(args: &BenchArgs) -> Result<Asked> {
     let mut program = CommandLine::new(args.command.clone());
+    program.needs.memory_bytes = args.memory.0;
     if let Some(regex) = &args.metric {
         let printed =
             mega_lab::program::command::Printed::rate(regex).map_err(|e| Failure::usage(format!("--metric: {e}")))?;
