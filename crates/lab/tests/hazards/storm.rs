@@ -265,7 +265,7 @@ fn programs_with_the_agent_inside_keep_their_contents_whoever_is_killed() {
             let folder = tempfile::tempdir().unwrap();
             let mut program = Workload::born_under(&env_words(&with_agent(folder.path())), args);
             let mut manager = Some(manage(program.pid, BOTH));
-            program.send("go");
+            program.signal(Signal::CONT);
             std::thread::sleep(Duration::from_millis(400));
             if matches!(killed, Killed::Helper | Killed::Both) {
                 // Once the program has threads, a thread of its own took over.
@@ -286,7 +286,6 @@ fn programs_with_the_agent_inside_keep_their_contents_whoever_is_killed() {
                 dead.wait(LONG);
             }
             program.wait_event("result", Duration::from_secs(120));
-            program.send("end");
             let status = program.wait(LONG);
             assert!(status.success(), "{args:?}, {killed:?}: {status}");
             if let Some(manager) = manager {

@@ -88,9 +88,16 @@ impl Workload {
         Self::start_until("ready", Self::command(prefix, args))
     }
 
-    /// The same, but only until it is there: it begins when it is sent "go", and ends after its result when it is sent another line.
+    /// The same, but stopped as soon as it is there, so that it lasts until somebody has found it.
     pub fn born_under(prefix: &[&str], args: &[&str]) -> Self {
-        Self::start_until("born", Self::command(prefix, &[args, &["--wait-first"]].concat())).0
+        let born = Self::start_until("born", Self::command(prefix, args)).0;
+        born.signal(rustix::process::Signal::STOP);
+        born
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        rustix::process::kill_process(rustix::process::Pid::from_raw(self.pid).unwrap(), signal).unwrap();
     }
 
     fn command(prefix: &[&str], args: &[&str]) -> Command {
