@@ -9,12 +9,19 @@ use std::process::Command;
 use std::{env, fs};
 
 fn main() {
-    for file in ["scan.bpf.c", "faults.bpf.c", "tasks.bpf.c", "intf.h", "types.h"] {
+    for file in [
+        "scan.bpf.c",
+        "faults.bpf.c",
+        "tasks.bpf.c",
+        "waits.bpf.c",
+        "intf.h",
+        "types.h",
+    ] {
         println!("cargo:rerun-if-changed=src/bpf/{file}");
     }
     println!("cargo:rerun-if-env-changed=CLANG");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("OUT_DIR is set by cargo"));
-    let objects = ["scan", "faults", "tasks"].map(|name| (name, out.join(format!("{name}.bpf.o"))));
+    let objects = ["scan", "faults", "tasks", "waits"].map(|name| (name, out.join(format!("{name}.bpf.o"))));
     let absent = match env::var("CARGO_CFG_TARGET_ARCH").as_deref() {
         Ok("x86_64") => match objects.iter().try_for_each(|(name, object)| compile(name, object)) {
             Ok(()) => return,

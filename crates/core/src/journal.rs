@@ -4,10 +4,12 @@
 //! their definition here. With `--json` the same fields are one JSON object per line. Both forms come from this one definition, so they
 //! cannot diverge.
 
+mod felt;
 mod line;
 mod repeats;
 mod seen;
 
+pub use felt::Felt;
 pub use line::text_of;
 pub use repeats::Repeats;
 pub(crate) use seen::SEEN_MAX;
@@ -256,6 +258,19 @@ pub enum Event {
         #[serde(default)]
         cpu_ns: u64,
     },
+    /// How long a program felt the actions on it: when it is gone, and at the end.
+    Felt {
+        /// PID.
+        pid: u32,
+        /// Actions that took any time.
+        actions: u64,
+        /// Stalls of all of them together.
+        stall_ns: u64,
+        /// The longest.
+        longest_ns: u64,
+        /// How many stalled it for less than so many microseconds, and for at least the bound before, as `us:count,…`.
+        under_us: String,
+    },
     /// What the agent in a program has done so far: when it was seen first, and whenever it had done more.
     Agent {
         /// PID.
@@ -320,6 +335,7 @@ impl Event {
             | Self::Decide { pid, .. }
             | Self::Defer { pid, .. }
             | Self::Outcome { pid, .. }
+            | Self::Felt { pid, .. }
             | Self::Agent { pid, .. } => Some(*pid),
             _ => None,
         }
@@ -418,6 +434,13 @@ mod tests {
             },
             Event::Gone { pid: 1 },
             Event::Collapsed { pid: 1, regions: 3 },
+            Event::Felt {
+                pid: 1,
+                actions: 60,
+                stall_ns: 4_100_000,
+                longest_ns: 611_000,
+                under_us: "32:54,1024:6".into(),
+            },
             Event::Agent {
                 pid: 7,
                 helper: "process".into(),

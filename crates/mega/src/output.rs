@@ -1,11 +1,12 @@
 //! What `run` and `manage` write: the journal, the status line, the summary.
 
+use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
 use anyhow::Result;
 use mega_core::control::{Observer, Status};
-use mega_core::journal::{Event, Line, Repeats};
+use mega_core::journal::{Event, Felt, Line, Repeats};
 use mega_core::units::{show_duration, Time};
 use serde_json::{json, Value};
 
@@ -29,6 +30,9 @@ pub struct Output {
     refused: Option<String>,
     agents: Option<Pages>,
     profiles: Option<Profiles>,
+    /// What each process has felt; of those that are gone, all together.
+    felt: BTreeMap<u32, Felt>,
+    felt_before: Felt,
     /// Of deferrals, which a full journal and a dry run have at each scan.
     repeats: Option<Repeats>,
 }
@@ -51,6 +55,8 @@ impl Output {
             refused: None,
             agents: None,
             profiles: None,
+            felt: BTreeMap::new(),
+            felt_before: Felt::default(),
             repeats: (!options.journal_full && !options.dry_run).then(Repeats::default),
         })
     }
@@ -66,6 +72,19 @@ impl Output {
         let news = self.agents.as_mut().map(Pages::look).unwrap_or_default();
         for (pid, said) in news {
             let event = said.event(pid);
+            self.event(&Line { at, event });
+        }
+    }
+
+    /// Writes what this process has felt, or each one, and drops it.
+    fn say_felt(&mut self, at: Time, pid: Option<u32>) {
+        let over = match pid {
+            Some(pid) => self.felt.remove(&pid).map(|felt| (pid, felt)).into_iter().collect(),
+            None => std::mem::take(&mut self.felt),
+        };
+        for (pid, felt) in over {
+            self.felt_before.add(&felt);
+            let event = felt.event(pid);
             self.event(&Line { at, event });
         }
     }
@@ -127,10 +146,11 @@ impl Output {
         let agents = agents.map(|(sums, _)| sums);
         let text = if self.json {
             let mut value = summary_json(status);
+            value["felt"] = felt_json(&self.felt_before);
             value["agents"] = agents.map(|sums| sums.to_json()).into();
             value.to_string()
         } else {
-            summary(status) + &agents.map(|sums| sums.to_text()).unwrap_or_default()
+            summary(status) + &longest(&self.felt_before) + &agents.map(|sums| sums.to_text()).unwrap_or_default()
         };
         if stdout_is_ours {
             writeln!(io::stdout(), "{text}")?;
@@ -143,8 +163,14 @@ impl Output {
 
 impl Observer for Output {
     fn event(&mut self, line: &Line) {
-        if matches!(line.event, Event::Stop { .. }) {
-            self.say_agents(line.at);
+        match &line.event {
+            Event::Outcome { pid, took_ns, .. } if *took_ns > 0 => self.felt.entry(*pid).or_default().note(&line.event),
+            Event::Gone { pid } => self.say_felt(line.at, Some(*pid)),
+            Event::Stop { .. } => {
+                self.say_felt(line.at, None);
+                self.say_agents(line.at);
+            }
+            _ => {}
         }
         if let Some(also) = &mut self.also {
             also.event(line);
@@ -222,6 +248,25 @@ fn unscanned(s: &Status) -> String {
         0 => String::new(),
         n => format!("; {n} processes not scanned"),
     }
+}
+
+/// The longest stall by one action.
+fn longest(felt: &Felt) -> String {
+    match felt.longest_ns {
+        0 => String::new(),
+        ns => format!("; longest stall {}", show_duration(Duration::from_nanos(ns))),
+    }
+}
+
+/// The histogram of stalls for machines.
+pub fn felt_json(felt: &Felt) -> Value {
+    let under_us: Vec<Value> = felt.under_us().map(|(us, count)| json!([us, count])).collect();
+    json!({
+        "actions": felt.actions,
+        "stall_ns": felt.stall_ns,
+        "longest_ns": felt.longest_ns,
+        "under_us": under_us,
+    })
 }
 
 /// What proactive compaction made, if it ran.

@@ -110,7 +110,7 @@ impl Replayed {
 fn comparable(line: &Line) -> Option<Line> {
     let mut event = line.event.clone();
     match &mut event {
-        Event::Stock { .. } | Event::Compacted { .. } | Event::Agent { .. } => return None,
+        Event::Stock { .. } | Event::Compacted { .. } | Event::Felt { .. } | Event::Agent { .. } => return None,
         Event::Notice { text } if text.starts_with(STRETCHED) => return None,
         Event::Start { compact, .. } => *compact = None,
         Event::Outcome { cpu_ns, .. } | Event::Stop { cpu_ns, .. } => *cpu_ns = 0,

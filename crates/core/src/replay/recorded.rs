@@ -299,7 +299,11 @@ impl<'a> Recorded<'a> {
                     asked = false;
                     self.scan.short_of_blocks |= *why == Deferred::FreeBlocks && *action == ActionKind::Promote;
                 }
-                Event::Stock { .. } | Event::Compacted { .. } | Event::Agent { .. } | Event::Decide { .. } => {}
+                Event::Stock { .. }
+                | Event::Compacted { .. }
+                | Event::Felt { .. }
+                | Event::Agent { .. }
+                | Event::Decide { .. } => {}
                 Event::Notice { text } if text.starts_with(STRETCHED) => {}
                 Event::Found { .. } | Event::Gone { .. } | Event::Refused { .. } | Event::Notice { .. } if asked => {
                     let event = self.happened(line);

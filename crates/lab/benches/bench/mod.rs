@@ -165,6 +165,8 @@ pub struct Did {
     pub promoted: usize,
     /// Time of each collapse.
     pub took_us: Vec<f64>,
+    /// What was charged for each action, done or not.
+    pub charged_us: Vec<f64>,
 }
 
 impl Manager {
@@ -228,7 +230,12 @@ impl Manager {
                 _ => None,
             })
             .collect();
+        let charged = lines.iter().filter_map(|line| match &line.event {
+            Event::Outcome { took_ns, stall_ns, .. } => Some(stall_ns.unwrap_or(*took_ns) as f64 / 1e3),
+            _ => None,
+        });
         Did {
+            charged_us: charged.collect(),
             from_ns: done.first().map_or(0, |first| first.0 - first.1),
             to_ns: done.last().map_or(0, |last| last.0),
             promoted: done.len(),

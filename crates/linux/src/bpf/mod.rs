@@ -1,4 +1,4 @@
-//! The eBPF programs (`scan.bpf.c`, `faults.bpf.c`, `tasks.bpf.c`; `intf.h` is the contract with them), compiled, and libbpf's messages about them.
+//! The eBPF programs (`scan.bpf.c` with its contract `intf.h`, `faults.bpf.c`, `tasks.bpf.c`, `waits.bpf.c`), compiled, and libbpf's messages about them.
 
 pub(crate) mod libbpf;
 
@@ -8,6 +8,9 @@ pub(crate) static SCAN: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/scan.b
 pub(crate) static FAULTS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/faults.bpf.o"));
 /// The table of processes and its changes; empty where it could not be built.
 pub(crate) static TASKS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tasks.bpf.o"));
+
+/// Who waits for a process's mmap_lock; empty where it could not be built.
+pub(crate) static WAITS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/waits.bpf.o"));
 
 /// Why an object is empty; `None` for one that was built.
 pub(crate) fn absence(object: &[u8]) -> Option<&'static str> {

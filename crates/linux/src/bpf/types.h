@@ -23,11 +23,13 @@ typedef _Bool bool;
 #define false 0
 
 enum bpf_map_type_used {
+	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,
 	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
 	BPF_MAP_TYPE_RINGBUF = 27,
 	BPF_MAP_TYPE_TASK_STORAGE = 29,
 };
+enum { BPF_NOEXIST = 1 };
 enum { BPF_F_NO_PREALLOC = 1 << 0, BPF_F_MMAPABLE = 1 << 10 };
 enum { BPF_LOCAL_STORAGE_GET_F_CREATE = 1 << 0 };
 
@@ -111,9 +113,14 @@ struct mm_struct___old {
 	struct mm_rss_stat rss_stat;
 };
 
+struct rw_semaphore {
+	atomic_t count;
+};
+
 struct mm_struct {
 	struct percpu_counter rss_stat[4]; /* from 6.2 */
 	pgd_t *pgd;
+	struct rw_semaphore mmap_lock;
 };
 
 struct signal_struct {

@@ -15,6 +15,7 @@ mod quiet;
 mod sharing;
 mod touch;
 mod wait;
+mod waits;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
@@ -38,6 +39,7 @@ use crate::sys;
 use crate::vma::Vma;
 use compaction::CompactionThread;
 use failures::Failures;
+use felt::Felt;
 use groups::GroupReader;
 use growth::Growth;
 use managed::Managed;
@@ -114,6 +116,7 @@ pub struct LinuxHost {
     /// Without, /proc is read instead, and every process is looked at each time.
     tasks: Option<TaskReader>,
     table: Option<TaskTable>,
+    felt: Felt,
     groups: GroupReader,
     growth: Growth,
     /// Processes that could not be added, by PID with their start time; reported once each.
@@ -145,6 +148,9 @@ impl LinuxHost {
                 })
                 .ok()
         });
+        let tasks = (options.table && options.root.is_live())
+            .then(|| TaskReader::new().ok())
+            .flatten();
         Self {
             compaction,
             scanner,
@@ -156,9 +162,9 @@ impl LinuxHost {
             stopped: false,
             unscanned: 0,
             failures: Failures::default(),
-            tasks: (options.table && options.root.is_live())
-                .then(|| TaskReader::new().ok())
-                .flatten(),
+            // Whoever reads the kernel's numbers of processes knows that they are ours, too.
+            felt: Felt::new(options.root.clone(), tasks.is_some()),
+            tasks,
             table: None,
             groups: GroupReader::default(),
             growth: Growth::default(),
@@ -308,10 +314,10 @@ impl Host for LinuxHost {
         managed.aged.spoil(action.region);
         managed.quiet.forget();
         let pid = action.process.pid;
-        let faults = felt::faults(&self.options.root, pid);
+        let before = (action.kind == ActionKind::Promote).then(|| self.felt.begin(pid));
         let mut call = actuate::act(&managed.process, action.kind, action.region);
-        if action.kind == ActionKind::Promote {
-            call.stall = felt::stall(&self.options.root, pid, faults, call.took);
+        if let Some(before) = before {
+            call.stall = self.felt.end(pid, &before, call.took);
         }
         if matches!(call.error, Some(CallError::Refused | CallError::NoMemory)) {
             // The mapping may not be what it was at the last scan (a hole too says ENOMEM): see what it is, so that the outcome can say why.

@@ -5,9 +5,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mega_core::action::{ActionKind, Deferred, Outcome};
 use mega_core::control::Observer;
-use mega_core::journal::{Event, Line};
+use mega_core::journal::{Event, Felt, Line};
 use mega_core::units::{BasePages, HUGE_PAGE_BYTES};
 use serde_json::{json, Value as Json};
+
+use crate::output::felt_json;
 
 /// One process, since it came under its rule.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -21,6 +23,7 @@ struct Figures {
     demotions: u64,
     by_others: u64,
     stall_ns: u64,
+    felt: Felt,
     /// Of the last scan, and of the actions after it.
     refusals: BTreeMap<String, u64>,
 }
@@ -113,12 +116,14 @@ impl Book {
         for (why, times) in each.iter().flat_map(|one| &one.refusals) {
             *refusals.entry(why).or_default() += times;
         }
+        let mut felt = Felt::default();
+        each.iter().for_each(|one| felt.add(&one.felt));
         (!each.is_empty()).then(|| {
             json!({
                 "mapped_bytes": mapped, "huge_bytes": huge, "coverage": share(huge, mapped), "waste_bytes": sum(|f| f.waste_bytes),
                 "promotions": sum(|f| f.promotions), "demotions": sum(|f| f.demotions),
                 "collapsed_by_others": sum(|f| f.by_others), "refusals": refusals,
-                "stall": share(stall, managed), "stall_ns": stall,
+                "stall": share(stall, managed), "stall_ns": stall, "felt": felt_json(&felt),
             })
         })
     }
@@ -186,6 +191,7 @@ impl Observer for Book {
                 ..
             } => {
                 of.stall_ns = of.stall_ns.saturating_add(stall_ns.unwrap_or(*took_ns));
+                of.felt.note(&line.event);
                 match (outcome, action) {
                     (Outcome::Done, ActionKind::Promote) => of.promotions += 1,
                     (Outcome::Done, ActionKind::Demote) => of.demotions += 1,
