@@ -302,17 +302,28 @@ fn pagemap_scan() -> Finding {
     }
 }
 
+/// Why a kind of advice came to nothing.
+#[derive(Debug, thiserror::Error)]
+enum Untried {
+    /// The call said so.
+    #[error("{0}")]
+    Refused(Errno),
+    /// It was not made, or what it did is not known.
+    #[error("{0}")]
+    Other(String),
+}
+
 /// Tries a kind of advice on a touched region of our own; answers the huge pages there afterwards, in bytes.
-fn advise_ourselves(advice: Madvise) -> Result<u64, String> {
-    let errno = |errno: Errno| errno.to_string();
+fn advise_ourselves(advice: Madvise) -> Result<u64, Untried> {
+    let errno = |errno: Errno| Untried::Other(errno.to_string());
     let page = sys::base_page_bytes() as usize;
     let mut scratch = Scratch::map(2 * HUGE_PAGE_BYTES as usize).map_err(errno)?;
     let start = scratch.range().start.next_multiple_of(HUGE_PAGE_BYTES);
     let region = start..start + HUGE_PAGE_BYTES;
     scratch.touch(region.clone(), page);
     let pidfd = sys::pidfd_open(std::process::id()).map_err(errno)?;
-    sys::process_madvise(pidfd.as_fd(), start, HUGE_PAGE_BYTES, advice).map_err(errno)?;
-    let entries = smaps::read(&ProcRoot::default(), std::process::id()).map_err(|e| e.to_string())?;
+    sys::process_madvise(pidfd.as_fd(), start, HUGE_PAGE_BYTES, advice).map_err(Untried::Refused)?;
+    let entries = smaps::read(&ProcRoot::default(), std::process::id()).map_err(|e| Untried::Other(e.to_string()))?;
     let entry = entries
         .iter()
         .find(|e| (e.mapping.start..e.mapping.end).contains(&start));
@@ -323,9 +334,8 @@ fn advise_ourselves(advice: Madvise) -> Result<u64, String> {
 const TRIES: usize = 3;
 
 fn collapse() -> Finding {
-    const LOST: &str = "nothing can be promoted";
     let disabled = sys::own_thp_disable() == Ok(ThpDisable::Fully);
-    let is_huge = |tried: &Result<u64, String>| tried.as_ref().is_ok_and(|huge| *huge >= HUGE_PAGE_BYTES);
+    let is_huge = |tried: &Result<u64, Untried>| tried.as_ref().is_ok_and(|huge| *huge >= HUGE_PAGE_BYTES);
     let mut tried = advise_ourselves(Madvise::Collapse);
     for _ in 1..TRIES {
         if is_huge(&tried) {
@@ -333,6 +343,12 @@ fn collapse() -> Finding {
         }
         tried = advise_ourselves(Madvise::Collapse);
     }
+    finding_of_collapse(tried, disabled)
+}
+
+/// What the last try says.
+fn finding_of_collapse(tried: Result<u64, Untried>, disabled: bool) -> Finding {
+    const LOST: &str = "nothing can be promoted";
     match tried {
         Ok(huge) if huge >= HUGE_PAGE_BYTES => Finding::ok("collapse", "MADV_COLLAPSE made a huge page of ours"),
         Ok(_) => Finding::missing("collapse", "MADV_COLLAPSE says yes, the page tables say no", LOST),
@@ -340,6 +356,12 @@ fn collapse() -> Finding {
             "collapse",
             format!("{error}: THP is disabled for ourselves by prctl(PR_SET_THP_DISABLE)"),
             "what we start inherits that and cannot be promoted",
+        ),
+        // The call is there. Compaction made no block just now, or our control group has no room for one.
+        Err(Untried::Refused(error @ (Errno::NOMEM | Errno::BUSY | Errno::AGAIN))) => Finding::partial(
+            "collapse",
+            format!("MADV_COLLAPSE: {error}: it found no 2 MB block for a page of ours"),
+            "nothing can be promoted until there are blocks",
         ),
         Err(error) => Finding::missing("collapse", format!("MADV_COLLAPSE: {error}"), LOST),
     }
@@ -495,6 +517,18 @@ mod tests {
         assert_eq!(sizes(Some(HUGE_PAGE_BYTES)).status, Availability::Ok);
         assert_eq!(sizes(Some(32 << 20)).status, Availability::Missing);
         assert_eq!(sizes(None).status, Availability::Partial);
+    }
+
+    #[test]
+    fn a_collapse_that_finds_no_block_just_now_is_no_reason_not_to_manage() {
+        let status = |tried| finding_of_collapse(tried, false).status;
+        for errno in [Errno::NOMEM, Errno::BUSY, Errno::AGAIN] {
+            assert_eq!(status(Err(Untried::Refused(errno))), Availability::Partial);
+        }
+        assert_eq!(status(Err(Untried::Refused(Errno::INVAL))), Availability::Missing);
+        assert_eq!(status(Err(Untried::Other("no pidfd".into()))), Availability::Missing);
+        assert_eq!(status(Ok(0)), Availability::Missing);
+        assert_eq!(status(Ok(HUGE_PAGE_BYTES)), Availability::Ok);
     }
 
     #[test]
