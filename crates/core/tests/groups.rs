@@ -19,6 +19,11 @@ fn promote_all() -> Wish {
     Wish(|o| (!o.huge).then_some((ActionKind::Promote, o.mapped.0, Expect::Anything)))
 }
 
+/// Promotions of this process wait for this.
+fn waits_for(event: &Event, process: u32, reason: Deferred) -> bool {
+    matches!(event, Event::Defer { pid, why, .. } if *pid == process && *why == reason)
+}
+
 /// A node with half of the machine's memory, most of it available.
 fn node(free_blocks: u64) -> NodeMemory {
     NodeMemory {
@@ -113,14 +118,7 @@ fn free_blocks_of_another_node_do_not_help_and_hold_up_nobody() {
     let run = toy.run(&mut promote_all(), Settings::default());
     assert!(toy.acts.iter().all(|(_, action, _)| action.process != A));
     assert_eq!(run.status.promoted, 8);
-    assert!(run.has(|e| matches!(
-        e,
-        Event::Defer {
-            pid: 1,
-            why: Deferred::FreeBlocks,
-            ..
-        }
-    )));
+    assert!(run.has(|e| waits_for(e, 1, Deferred::FreeBlocks)));
 }
 
 #[test]
@@ -165,12 +163,5 @@ fn a_node_that_is_short_of_memory_gives_no_block_though_it_has_some() {
     let run = toy.run(&mut promote_all(), Settings::default());
     assert!(toy.acts.iter().all(|(_, action, _)| action.process != A));
     assert_eq!(run.status.promoted, 8);
-    assert!(run.has(|e| matches!(
-        e,
-        Event::Defer {
-            pid: 1,
-            why: Deferred::FreeMemory,
-            ..
-        }
-    )));
+    assert!(run.has(|e| waits_for(e, 1, Deferred::FreeMemory)));
 }

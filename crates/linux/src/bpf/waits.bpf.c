@@ -3,8 +3,8 @@
  * How long the threads of a process wait for its mmap_lock while something is
  * done to its memory: what they feel of a collapse.
  *
- * Two ways to see it; locks that are free go by neither, so this costs nothing
- * where nobody waits:
+ * There are two ways to see it. Taking a free lock passes through neither, so
+ * this costs nothing where nobody waits:
  * 1. `mega_slow_*`: the functions that wait for a semaphore, from their first
  *    instruction to their last: a writer spins there before it sleeps.
  * 2. `mega_wait_*`: the tracepoints of contended locks (Linux 5.19), where those

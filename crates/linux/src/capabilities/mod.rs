@@ -360,8 +360,8 @@ fn finding_of_collapse(tried: Result<u64, Untried>, disabled: bool) -> Finding {
         // The call is there. Compaction made no block just now, or our control group has no room for one.
         Err(Untried::Refused(error @ (Errno::NOMEM | Errno::BUSY | Errno::AGAIN))) => Finding::partial(
             "collapse",
-            format!("MADV_COLLAPSE: {error}: it found no 2 MB block for a page of ours"),
-            "nothing can be promoted until there are blocks",
+            format!("MADV_COLLAPSE: {error}: no free 2 MB block was found, or our control group has no room for one"),
+            "nothing can be promoted until there is one",
         ),
         Err(error) => Finding::missing("collapse", format!("MADV_COLLAPSE: {error}"), LOST),
     }

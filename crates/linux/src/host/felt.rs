@@ -12,8 +12,8 @@ use crate::proc::{stat, ProcRoot};
 
 /// Divisor: the part of a call's duration that is charged where nobody waited.
 const UNSEEN_PART: u32 = 16;
-/// A fault that waited is counted this much later, when its thread runs again.
-const WAKES_WITHIN: Duration = Duration::from_micros(60);
+/// What waited is counted this much later, when its thread runs again.
+pub(super) const WAKES_WITHIN: Duration = Duration::from_micros(60);
 
 /// Tells what is felt of each call.
 pub struct Felt {
@@ -109,14 +109,23 @@ mod tests {
     }
 
     #[test]
-    fn by_waits_a_program_that_does_nothing_is_charged_in_part() {
+    fn by_waits_a_program_that_faults_and_waits_for_nothing_is_charged_in_part() {
         let mut felt = Felt::new(ProcRoot::default(), true);
         if felt.waits.is_none() {
             eprintln!("SKIPPED: waits cannot be measured here");
             return;
         }
-        let mut child = std::process::Command::new("sleep").arg("30").spawn().unwrap();
+        // Each fork has it copy pages that it writes. By faults it would be charged in full.
+        let mut child = std::process::Command::new("sh")
+            .args(["-c", "while :; do (:); done"])
+            .spawn()
+            .unwrap();
+        let root = ProcRoot::default();
+        let had = faults(&root, child.id());
         let before = felt.begin(child.id());
+        while faults(&root, child.id()) == had {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         assert_eq!(
             felt.end(child.id(), &before, Duration::from_millis(16)),
             Some(Duration::from_millis(1))

@@ -7,10 +7,9 @@ use std::time::Duration;
 
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder};
 
+use super::felt::WAKES_WITHIN;
 use crate::bpf::{self, libbpf};
 
-/// A thread that waited is seen to go on this much later, when it runs again.
-const WAKES_WITHIN: Duration = Duration::from_micros(60);
 /// The programs on the functions that wait for a semaphore, and those on the tracepoints of contended locks.
 const SLOW: &str = "mega_slow_";
 const CONTENDED: &str = "mega_wait_";
@@ -111,41 +110,34 @@ impl Waits {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
-
     use super::*;
 
-    /// Runs `f` while another thread faults all the time; returns what `f` does and the longest time that a fault took.
-    fn while_faulting<T>(f: impl FnOnce() -> T) -> (T, Duration) {
+    /// Maps so much, does something to it, and unmaps it.
+    fn with_mapping(length: usize, f: impl FnOnce(*mut libc::c_void)) {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: a new mapping, unmapped here.
+        unsafe {
+            let start = libc::mmap(std::ptr::null_mut(), length, access, flags, -1, 0);
+            assert_ne!(start, libc::MAP_FAILED);
+            f(start);
+            libc::munmap(start, length);
+        }
+    }
+
+    /// Runs `f` while another thread maps and unmaps all the time.
+    fn while_mapping<T>(f: impl FnOnce() -> T) -> T {
         use std::sync::atomic::{AtomicBool, Ordering};
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            let faults = scope.spawn(|| {
-                let mut longest = Duration::ZERO;
-                let length = 1 << 20;
+            scope.spawn(|| {
                 while !over.load(Ordering::Relaxed) {
-                    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-                    // SAFETY: a new mapping, touched and unmapped here.
-                    unsafe {
-                        let began = Instant::now();
-                        let start = libc::mmap(
-                            std::ptr::null_mut(),
-                            length,
-                            libc::PROT_READ | libc::PROT_WRITE,
-                            flags,
-                            -1,
-                            0,
-                        );
-                        assert_ne!(start, libc::MAP_FAILED);
-                        libc::munmap(start, length);
-                        longest = longest.max(began.elapsed());
-                    }
+                    with_mapping(1 << 20, |_| {});
                 }
-                longest
             });
             let done = f();
             over.store(true, Ordering::Relaxed);
-            (done, faults.join().unwrap())
+            done
         })
     }
 
@@ -164,32 +156,18 @@ mod tests {
     }
 
     fn sees_waits(by: &str, mut waits: Waits) {
-        // Populating holds our own lock for reading, in pieces; mmap and munmap wait for it.
-        let populate = || {
-            let (length, flags) = (256 << 20, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-            // SAFETY: a new mapping, unmapped here.
-            unsafe {
-                let start = libc::mmap(
-                    std::ptr::null_mut(),
-                    length,
-                    libc::PROT_READ | libc::PROT_WRITE,
-                    flags,
-                    -1,
-                    0,
-                );
-                assert_ne!(start, libc::MAP_FAILED);
-                libc::madvise(start, length, libc::MADV_POPULATE_WRITE);
-                libc::munmap(start, length);
-            }
-        };
+        // Populating takes our own lock for reading, mapping and unmapping for writing: they wait for each other.
         let mut measured = |pid: u32| {
-            let (waited, longest) = while_faulting(|| {
+            let waited = while_mapping(|| {
                 waits.begin(pid);
-                populate();
+                with_mapping(256 << 20, |start| {
+                    // SAFETY: all of a mapping of ours.
+                    unsafe { libc::madvise(start, 256 << 20, libc::MADV_POPULATE_WRITE) };
+                });
                 std::thread::sleep(Duration::from_millis(1));
                 waits.end()
             });
-            eprintln!("by {by}*, of {pid}: {waited:?} waited; the longest call {longest:?}");
+            eprintln!("by {by}*, of {pid}: {waited:?} waited");
             waited
         };
         let own = (0..20).find_map(|_| measured(std::process::id()).filter(|waited| *waited > Duration::ZERO));
