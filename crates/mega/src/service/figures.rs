@@ -294,6 +294,10 @@ mod tests {
         assert_eq!((&one["huge_bytes"], &one["coverage"]), (&json!(2 << 20), &json!(0.5)));
         assert_eq!((&one["waste_bytes"], &one["promotions"]), (&json!(3 * 4096), &json!(1)));
         assert_eq!((&one["stall_ns"], &one["stall"]), (&json!(20), &json!(0.02)));
+        assert_eq!(
+            one["felt"],
+            json!({"actions": 2, "stall_ns": 20, "longest_ns": 10, "under_us": [[1, 2]]})
+        );
         assert_eq!(one["refusals"], json!({"pressure": 2, "busy": 1}));
         let both = book.sum(&[1, 2, 3]).unwrap();
         assert_eq!((&both["coverage"], &both["stall"]), (&json!(0.75), &json!(0.01)));
