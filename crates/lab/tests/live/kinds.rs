@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use mega_core::journal::{Event, Felt};
 use mega_linux::capabilities::split_frees;
 use mega_linux::proc::ProcRoot;
 
@@ -56,6 +57,19 @@ fn four_kinds(vmas: usize, fork: bool) {
     let managed = manager.stop();
     assert!(managed.status.success());
     assert!(settled, "after {} scans: {}", managed.scans(), managed.summary);
+    // What it felt is said once, and in the summary, and is what the outcomes add up to.
+    let mut felt = Felt::default();
+    managed.lines.iter().for_each(|line| felt.note(&line.event));
+    let said = managed
+        .lines
+        .iter()
+        .filter(|line| matches!(line.event, Event::Felt { .. }));
+    assert_eq!(
+        said.map(|line| &line.event).collect::<Vec<_>>(),
+        [&felt.event(pid as u32)]
+    );
+    assert!(felt.actions as usize >= REGIONS * 99 / 100);
+    assert_eq!(managed.summary["felt"]["stall_ns"], felt.stall_ns);
 
     let hot = huge_among(pid, &of("full-hot"));
     assert!(
