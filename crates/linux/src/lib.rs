@@ -37,3 +37,4 @@ pub mod reservation;
 pub mod scan;
 pub mod sys;
 pub mod vma;
+mod waits;

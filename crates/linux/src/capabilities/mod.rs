@@ -17,6 +17,7 @@ use crate::module::{uapi, Module};
 use crate::proc::{cpuinfo, pressure, read_bounded, smaps, stat, task, ProcRoot, SMALL_BYTES};
 use crate::reservation;
 use crate::sys::{self, Madvise, PageRun, Scratch, ThpDisable};
+use crate::waits::Waits;
 
 /// How much of something there is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -95,6 +96,7 @@ pub fn examine(root: &ProcRoot) -> Machine {
         pagemap_scan(),
         collapse(),
         cold(),
+        felt_stall(),
         split_huge_pages(root),
         damon(root),
         psi(root),
@@ -364,6 +366,21 @@ fn finding_of_collapse(tried: Result<u64, Untried>, disabled: bool) -> Finding {
             "nothing can be promoted until there is one",
         ),
         Err(error) => Finding::missing("collapse", format!("MADV_COLLAPSE: {error}"), LOST),
+    }
+}
+
+/// What a promotion is charged to the stall budget by.
+fn felt_stall() -> Finding {
+    match Waits::new() {
+        Ok(waits) => Finding::ok(
+            "felt-stall",
+            format!("waits for mmap_lock are measured {}", waits.place()),
+        ),
+        Err(why) => Finding::partial(
+            "felt-stall",
+            why,
+            "a promotion is charged to the stall budget in full where its program faulted meanwhile",
+        ),
     }
 }
 

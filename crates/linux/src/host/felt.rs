@@ -7,13 +7,11 @@
 
 use std::time::Duration;
 
-use super::waits::Waits;
 use crate::proc::{stat, ProcRoot};
+use crate::waits::{Waits, WAKES_WITHIN};
 
 /// Divisor: the part of a call's duration that is charged where nobody waited.
 const UNSEEN_PART: u32 = 16;
-/// What waited is counted this much later, when its thread runs again.
-pub(super) const WAKES_WITHIN: Duration = Duration::from_micros(60);
 
 /// Tells what is felt of each call.
 pub struct Felt {

@@ -15,7 +15,6 @@ mod quiet;
 mod sharing;
 mod touch;
 mod wait;
-mod waits;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;

@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder};
 
-use super::felt::WAKES_WITHIN;
 use crate::bpf::{self, libbpf};
 
 /// The programs on the functions that wait for a semaphore, and those on the tracepoints of contended locks.
 const SLOW: &str = "mega_slow_";
 const CONTENDED: &str = "mega_wait_";
+/// What waited is counted this much later, when its thread runs again.
+pub(crate) const WAKES_WITHIN: Duration = Duration::from_micros(60);
 /// What `struct mega_act` has: pid, turn, ns, begun, ended.
 const WORDS: usize = 5;
 
@@ -23,6 +24,7 @@ pub struct Waits {
     act: MapHandle,
     _object: Object,
     turn: u64,
+    prefix: &'static str,
     /// The kernel knows of the action under way.
     is_set: bool,
 }
@@ -37,7 +39,7 @@ impl Waits {
     }
 
     /// By the programs whose names begin so.
-    fn by(prefix: &str) -> Result<Self, String> {
+    fn by(prefix: &'static str) -> Result<Self, String> {
         if let Some(why) = bpf::absence(bpf::WAITS) {
             return Err(why.to_owned());
         }
@@ -67,8 +69,17 @@ impl Waits {
             act,
             _object: object,
             turn: 0,
+            prefix,
             is_set: false,
         })
+    }
+
+    /// Where they are measured.
+    pub fn place(&self) -> &'static str {
+        match self.prefix {
+            SLOW => "in the slow paths of rw_semaphore",
+            _ => "at the tracepoints of contended locks",
+        }
     }
 
     fn write(&self, words: [u64; WORDS]) -> bool {
