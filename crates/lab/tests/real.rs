@@ -70,7 +70,7 @@ fn each_finds_its_result_right_alone_and_with_the_agent_in_it() {
             continue;
         }
         alone.unwrap_or_else(|error| panic!("{name}: {error}"));
-        run(name, scale, inside.environment(&library, pages.path(), None))
+        run(name, scale, inside.environment(&library, pages.path(), None, None))
             .unwrap_or_else(|error| panic!("{name} with the agent: {error}"));
         let pages = pages.path().read_dir().unwrap().count();
         eprintln!(

@@ -12,6 +12,7 @@
 //! | [`deadline`] | calls that wait for another process's lock, with a deadline |
 //! | [`faults`] | latency of page faults |
 //! | [`knobs`] | the machine's settings: THP's, and changing any with undo |
+//! | [`agent`] | what agents in programs say, and what is kept of it |
 //! | [`capabilities`] | what this machine offers |
 //! | [`module`] | mega.ko, where it is loaded |
 //! | [`reservation`] | reservations at faults, where the kernel has them |
@@ -20,6 +21,7 @@
 
 #![deny(missing_docs)]
 
+pub mod agent;
 pub mod blocks;
 mod bpf;
 pub mod capabilities;

@@ -8,10 +8,10 @@ use anyhow::Result;
 use mega_core::control::{Observer, Status};
 use mega_core::journal::{Event, Felt, Line, Repeats};
 use mega_core::units::{show_duration, Time};
+use mega_linux::agent::profiles::Profiles;
 use serde_json::{json, Value};
 
 use crate::agent::pages::Pages;
-use crate::agent::profiles::Profiles;
 use crate::args::ManageOptions;
 use crate::status::StatusLine;
 use mega_cli::exit::{tell, Failure};

@@ -404,6 +404,19 @@ fn the_daemon_does_what_its_rules_say_until_it_is_stopped_or_killed() {
         let coverage = of("large")["processes"][0]["coverage"].as_f64();
         missed[opted_out.pid().to_string()].is_string() && coverage >= Some(0.9)
     });
+    // So it is where one process is asked about.
+    let shown = mega(&["show", "--json", &large.pid().to_string(), &small.pid().to_string()]);
+    let shown: Json = serde_json::from_slice(&shown.stdout).unwrap();
+    let [large_now, small_now] = [0, 1].map(|i| shown["processes"][i]["managed"].clone());
+    assert_eq!(large_now["rule"], "large", "{shown}");
+    let felt = &large_now["felt"];
+    assert!(felt["actions"].as_u64() >= Some(28), "{felt}");
+    assert!(felt["longest_ns"].as_u64() > Some(0), "{felt}");
+    assert!(small_now.is_null(), "{shown}");
+    let shown = mega(&["show", &large.pid().to_string()]);
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(shown.contains("  managed: rule large, policy "), "{shown}");
+
     let opted_out_pid = opted_out.pid().to_string();
     drop(opted_out);
     drop(large);

@@ -9,7 +9,15 @@ use super::{Experiment, GIB};
 use crate::result::Record;
 use crate::variant::Variant;
 
-const VARIANTS: &[&str] = &["base", "thp-always", "mthp-64k", "mega", "thp-always+trim", "auto"];
+const VARIANTS: &[&str] = &[
+    "base",
+    "thp-always",
+    "mthp-64k",
+    "mega",
+    "thp-always+trim",
+    "auto",
+    "auto:known",
+];
 
 /// Programs that a preset is for, or that stand for what it is for, and that preset as a variant.
 const PRESETS: &[(&str, &str)] = &[
@@ -31,7 +39,7 @@ macro_rules! real {
     };
     ($name:literal, $program:literal, $share:expr, $bytes:expr, $title:literal, [$($main:literal),+], $preset:literal) => {
         member!("programs", $name, $program, $share, $bytes,
-            &["base", "thp-always", "mthp-64k", "mega", "thp-always+trim", "auto", $preset], $title, [$($main),+])
+            &["base", "thp-always", "mthp-64k", "mega", "thp-always+trim", "auto", "auto:known", $preset], $title, [$($main),+])
     };
 }
 

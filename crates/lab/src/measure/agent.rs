@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use mega_core::range::page::{Field, Page};
+use mega_core::range::page::Field;
+use mega_linux::agent::done::Said;
+use mega_linux::agent::profiles::{Program, Shown};
 
 use crate::result::{Better, Metric, Unit};
 
@@ -68,24 +70,34 @@ pub fn metrics() -> Vec<Metric> {
     FIGURES.map(metric).to_vec()
 }
 
-/// Sums over all pages `agent-PID` in this folder; none if there is no page: the library was not loaded.
+/// All pages `agent-PID` in this folder.
+fn pages(folder: &Path) -> Vec<Said> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with("agent-"))
+        .filter_map(|entry| Said::read(&std::fs::read(entry.path()).ok()?).ok())
+        .collect()
+}
+
+/// Sums over all pages; none if there is no page: the library was not loaded.
 #[must_use]
 pub fn read(folder: &Path) -> Option<BTreeMap<String, f64>> {
-    let mut values: Option<BTreeMap<String, f64>> = None;
-    for entry in std::fs::read_dir(folder).ok()?.flatten() {
-        if !entry.file_name().to_string_lossy().starts_with("agent-") {
-            continue;
-        }
-        let Ok(bytes) = std::fs::read(entry.path()) else {
-            continue;
-        };
-        let Ok(page) = Page::read(&bytes) else { continue };
-        let values = values.get_or_insert_with(BTreeMap::new);
-        for (name, _, field, _) in FIGURES {
-            *values.entry(name.to_string()).or_insert(0.0) += page.get(field) as f64;
+    let pages = pages(folder);
+    let sum = |field| pages.iter().map(|page| page.get(field) as f64).sum();
+    let sums = FIGURES.map(|(name, _, field, _)| (name.to_string(), sum(field)));
+    (!pages.is_empty()).then(|| sums.into())
+}
+
+/// What the programs have shown of how they fill their memory.
+#[must_use]
+pub fn shown(folder: &Path) -> BTreeMap<Program, Shown> {
+    let mut shown: BTreeMap<Program, Shown> = BTreeMap::new();
+    for page in pages(folder) {
+        if let Some(program) = page.program() {
+            shown.entry(program).or_default().add(&page.shown());
         }
     }
-    values
+    shown
 }
 
 #[cfg(test)]

@@ -9,11 +9,14 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::path::Path;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use mega_linux::agent::profiles::Profiles;
 use mega_linux::knobs::Knobs;
 use mega_linux::proc::{meminfo, ProcRoot};
 
@@ -51,6 +54,7 @@ pub fn run(plan: &Plan, options: &Options, record: &mut Record, mut tell: impl F
         options,
         root: ProcRoot::default(),
         threads: KernelThreads::find(&ProcRoot::default()),
+        profiles: folder_for_all(),
     };
     let mut probe = Probe::new(options.program_cpu);
     let of = plan.cases.len() * plan.variants.len() * options.rounds;
@@ -72,6 +76,10 @@ pub fn run(plan: &Plan, options: &Options, record: &mut Record, mut tell: impl F
                     variant: variant.to_string(),
                     round,
                 });
+                // The run that the profile is of.
+                if round == 0 && variant.agent.as_ref().is_some_and(|agent| agent.is_known) {
+                    bench.run_once(case, variant, &mut probe, &mut tell);
+                }
                 let begun = began.elapsed().as_secs_f64();
                 let mut run = bench.run_once(case, variant, &mut probe, &mut tell);
                 run.case = c;
@@ -116,6 +124,16 @@ struct Bench<'a> {
     options: &'a Options,
     root: ProcRoot,
     threads: KernelThreads,
+    /// Of programs that ran before.
+    profiles: std::io::Result<tempfile::TempDir>,
+}
+
+/// A folder for what programs of any user read.
+fn folder_for_all() -> std::io::Result<tempfile::TempDir> {
+    tempfile::Builder::new()
+        .prefix("mega-lab-")
+        .permissions(Permissions::from_mode(0o755))
+        .tempdir()
 }
 
 fn empty_run() -> Run {
@@ -193,6 +211,7 @@ impl Bench<'_> {
     /// The program's environment for an agent, which leaves its pages in the folder, or for a mosaic, which reports to this file.
     fn environment(
         &self,
+        case: &CasePlan,
         variant: &Variant,
         needs_bytes: u64,
         folder: &Path,
@@ -201,7 +220,11 @@ impl Bench<'_> {
         let preloaded = std::env::var_os("LD_PRELOAD");
         if let Some(agent) = &variant.agent {
             let library = agent::library(&self.options.mega).map_err(ProgramError::NotHere)?;
-            return Ok(agent.environment(&library, folder, preloaded.as_deref()));
+            let profiles = match agent.is_known {
+                true => Some(self.profiles_of(case, variant)?),
+                false => None,
+            };
+            return Ok(agent.environment(&library, folder, profiles.as_deref(), preloaded.as_deref()));
         }
         let Some(mosaic) = &variant.mosaic else {
             return Ok(Vec::new());
@@ -210,6 +233,15 @@ impl Bench<'_> {
         let library = library.map_err(|why| ProgramError::NotHere(why.clone()))?;
         let made = mosaic.environment(needs_bytes, library, report, preloaded.as_deref());
         made.map_err(ProgramError::NotHere)
+    }
+
+    /// Of a case under a variant.
+    fn profiles_of(&self, case: &CasePlan, variant: &Variant) -> Result<PathBuf, ProgramError> {
+        let folder = self.profiles.as_ref().map_err(|error| ProgramError::System {
+            doing: "cannot make a folder for profiles".into(),
+            source: std::io::Error::from(error.kind()),
+        })?;
+        Ok(folder.path().join(format!("{}-{variant}", case.name).replace('/', "-")))
     }
 
     /// A pool for what the program takes and managers collapse, within free memory less the reserve.
@@ -245,11 +277,19 @@ impl Bench<'_> {
         let limit_s = (case.program.seconds() * PATIENCE + 60.0) as u64 + case.condition.patience_s();
         let needs_bytes = case.program.needs().memory_bytes;
         let mosaic_report = scratch.path().join("memomania.jsonl");
+        // The program may be another user's.
+        let agents = scratch.path().join("agents");
+        std::fs::create_dir(&agents)
+            .and_then(|()| std::fs::set_permissions(&agents, Permissions::from_mode(0o1777)))
+            .map_err(|source| ProgramError::System {
+                doing: "cannot make a folder for the agents' pages".into(),
+                source,
+            })?;
         let launch = Launch {
             mega: self.options.mega.clone(),
             lab: self.options.lab.clone(),
             own: Own {
-                environment: self.environment(variant, needs_bytes, scratch.path(), &mosaic_report)?,
+                environment: self.environment(case, variant, needs_bytes, &agents, &mosaic_report)?,
                 base_pages_only: variant.base_pages_only(),
             },
             program_cpu: self.options.program_cpu,
@@ -336,8 +376,15 @@ impl Bench<'_> {
                 }
             }
         }
-        if variant.agent.is_some() {
-            match inside::read(scratch.path()) {
+        if let Some(agent) = &variant.agent {
+            if agent.is_known {
+                let learned = Profiles::at(self.profiles_of(case, variant)?).learn(&inside::shown(&agents));
+                learned.map_err(|error| ProgramError::System {
+                    doing: "cannot keep the program's profile".into(),
+                    source: std::io::Error::other(error),
+                })?;
+            }
+            match inside::read(&agents) {
                 Some(did) => run.values.extend(did),
                 // What cannot be preloaded has the manager alone, as under `mega run`.
                 None if variant.managed.is_some() => {}

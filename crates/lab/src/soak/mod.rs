@@ -292,7 +292,7 @@ struct Running {
 impl Running {
     fn start(plan: &Plan, scratch: &std::path::Path) -> Result<Self, SoakError> {
         let agent = library(&plan.mega).map_err(failed("find the agent"))?;
-        let environment = Agent::default().environment(&agent, scratch, None);
+        let environment = Agent::default().environment(&agent, scratch, None, None);
         let redis = Server::start(&ServerOptions {
             own: Own {
                 environment: environment.clone(),

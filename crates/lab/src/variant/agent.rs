@@ -17,6 +17,8 @@ const FOLDERS: [&str; 4] = ["../agent", ".", "../lib", "../lib/mega"];
 pub struct Agent {
     /// `--for` of `mega run`: balanced, latency, throughput, memory.
     pub intent: Option<String>,
+    /// Its program ran before: there is a profile, as under `mega run` from the second run on.
+    pub is_known: bool,
 }
 
 /// Whether an intent has this name.
@@ -62,10 +64,16 @@ fn find(mega: &Path, stated: Option<&OsStr>) -> Result<PathBuf, String> {
 }
 
 impl Agent {
-    /// The environment of a program whose processes write a status page each to `agent-PID` in `folder`. Libraries preloaded already
-    /// stay, before ours.
+    /// The environment of a program whose processes write a status page each to `agent-PID` in `folder`, and whose profiles are in another
+    /// one, if there are any. Libraries preloaded already stay, before ours.
     #[must_use]
-    pub fn environment(&self, library: &Path, folder: &Path, preloaded: Option<&OsStr>) -> Vec<(OsString, OsString)> {
+    pub fn environment(
+        &self,
+        library: &Path,
+        folder: &Path,
+        profiles: Option<&Path>,
+        preloaded: Option<&OsStr>,
+    ) -> Vec<(OsString, OsString)> {
         let mut list = preloaded.unwrap_or_default().to_owned();
         if !list.is_empty() {
             list.push(":");
@@ -75,6 +83,7 @@ impl Agent {
             ("LD_PRELOAD".into(), list),
             ("MEGA_AGENT_STATUS".into(), folder.join("agent-%").into()),
         ];
+        made.extend(profiles.map(|folder| ("MEGA_AGENT_PROFILES".into(), folder.into())));
         made.extend(
             self.intent
                 .iter()
@@ -118,15 +127,23 @@ mod tests {
     #[test]
     fn it_is_preloaded_after_what_is_preloaded_already() {
         let of = |agent: Agent, preloaded: Option<&str>| {
-            agent.environment(Path::new("/lib/a.so"), Path::new("/tmp/x"), preloaded.map(OsStr::new))
+            let [library, folder, profiles] = ["/lib/a.so", "/tmp/x", "/tmp/p"].map(Path::new);
+            agent.environment(
+                library,
+                folder,
+                agent.is_known.then_some(profiles),
+                preloaded.map(OsStr::new),
+            )
         };
         let made = of(Agent::default(), None);
         assert_eq!(made[0], ("LD_PRELOAD".into(), "/lib/a.so".into()));
         assert_eq!(made[1], ("MEGA_AGENT_STATUS".into(), "/tmp/x/agent-%".into()));
         assert_eq!(made.len(), 2);
         let intent = Some("latency".to_string());
-        let made = of(Agent { intent }, Some("/lib/other.so"));
+        let agent = Agent { intent, is_known: true };
+        let made = of(agent, Some("/lib/other.so"));
         assert_eq!(made[0].1, "/lib/other.so:/lib/a.so");
-        assert_eq!(made[2], ("MEGA_AGENT_FOR".into(), "latency".into()));
+        assert_eq!(made[2], ("MEGA_AGENT_PROFILES".into(), "/tmp/p".into()));
+        assert_eq!(made[3], ("MEGA_AGENT_FOR".into(), "latency".into()));
     }
 }

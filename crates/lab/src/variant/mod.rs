@@ -11,6 +11,7 @@
 //!   mega:compact=demand/floor=2G/budget=1G                  with parameters of the planner
 //!   mega:cpu-budget=10%:stall-budget=20%                    what managing may cost
 //!   auto   auto:agent   auto:manager   auto:for=latency     libmega_agent.so inside the program and a manager beside it; one of them
+//!   auto:known   auto:agent:known                           with what the program's earlier runs have shown (profiles)
 //!   preset:redis                                            what a rule's preset says, as `mega run` does it
 //!   mosaic:2M   mosaic:1G   mosaic:heap=1G@0/2M:anon=4K     page sizes by libmemomania, see [`mosaic`]
 //! ```
@@ -61,6 +62,8 @@ const MOSAIC: &str = "mosaic";
 /// The policy that has an agent inside the program and a manager beside it, and the words for one of them alone.
 const AUTO: &str = "auto";
 const AGENT_ALONE: &str = "agent";
+/// The program has a profile.
+const KNOWN: &str = "known";
 const MANAGER_ALONE: &str = "manager";
 /// What matters for the program: of agent and manager.
 const INTENT: &str = "for";
@@ -113,13 +116,23 @@ fn managed(policy: &str, params: &[&str], mut made: Option<Box<dyn Policy>>) -> 
 
 /// Agent and manager of `auto` with these parameters.
 fn auto(params: &[&str]) -> Result<(Option<Agent>, Option<Managed>), String> {
-    let alone: Vec<&str> = params.iter().copied().filter(|word| !word.contains('=')).collect();
+    let is_known = params.contains(&KNOWN);
+    let alone: Vec<&str> = params
+        .iter()
+        .copied()
+        .filter(|word| !word.contains('=') && *word != KNOWN)
+        .collect();
     let (has_agent, has_manager) = match alone.as_slice() {
         [] => (true, true),
         [AGENT_ALONE] => (true, false),
         [MANAGER_ALONE] => (false, true),
         _ => return Err(format!("expected {AGENT_ALONE}, {MANAGER_ALONE} or neither")),
     };
+    if is_known && !has_agent {
+        return Err(format!(
+            "profiles are the agent's: {MANAGER_ALONE} and {KNOWN} contradict"
+        ));
+    }
     let rest: Vec<&str> = params.iter().copied().filter(|word| word.contains('=')).collect();
     let intent = rest.iter().find_map(|param| param.strip_prefix("for="));
     intent.map_or(Ok(()), agent::check_intent)?;
@@ -131,7 +144,7 @@ fn auto(params: &[&str]) -> Result<(Option<Agent>, Option<Managed>), String> {
         .then(|| managed(AUTO, of_manager, by_name(AUTO)))
         .transpose()?;
     let intent = intent.map(str::to_string);
-    Ok((has_agent.then_some(Agent { intent }), manager))
+    Ok((has_agent.then_some(Agent { intent, is_known }), manager))
 }
 
 /// What a preset says, as a variant. The size from which on a rule manages is no part of it: the program is measured.
@@ -297,6 +310,13 @@ fn planner_option(text: &str) -> String {
     text.replacen('/', ":", 1).replace('/', ",")
 }
 
+fn known(agent: &Agent) -> &'static str {
+    match agent.is_known {
+        true => ":known",
+        false => "",
+    }
+}
+
 impl fmt::Display for Variant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let policy = match (&self.managed, &self.agent) {
@@ -311,7 +331,7 @@ impl fmt::Display for Variant {
         }
         match (&self.managed, &self.agent) {
             (None, Some(agent)) => {
-                write!(f, "{AUTO}:{AGENT_ALONE}")?;
+                write!(f, "{AUTO}:{AGENT_ALONE}{}", known(agent))?;
                 if let Some(intent) = &agent.intent {
                     write!(f, ":{INTENT}={intent}")?;
                 }
@@ -320,8 +340,9 @@ impl fmt::Display for Variant {
                 write!(f, "{AUTO}:{MANAGER_ALONE}")?;
                 managed.all().try_for_each(|set| write!(f, ":{set}"))?;
             }
-            (Some(managed), _) => {
+            (Some(managed), agent) => {
                 f.write_str(&managed.policy)?;
+                f.write_str(agent.as_ref().map_or("", known))?;
                 managed.all().try_for_each(|set| write!(f, ":{set}"))?;
             }
             (None, None) => {}
@@ -419,9 +440,10 @@ impl Variant {
     /// For the record.
     #[must_use]
     pub fn info(&self, root: &ProcRoot) -> VariantInfo {
-        let agent = self.agent.as_ref().map(|agent| match &agent.intent {
-            Some(intent) => format!(", libmega_agent.so inside, for {intent}"),
-            None => ", libmega_agent.so inside".to_string(),
+        let agent = self.agent.as_ref().map(|agent| {
+            let intent = agent.intent.as_ref().map(|intent| format!(", for {intent}"));
+            let known = if agent.is_known { ", with a profile" } else { "" };
+            format!(", libmega_agent.so inside{known}{}", intent.unwrap_or_default())
         });
         let mut about = match (&self.managed, &self.mosaic) {
             (None, None) => self.backdrop.about().to_string(),
@@ -489,6 +511,9 @@ mod tests {
             "auto:agent",
             "auto:manager#2",
             "auto:agent:for=latency",
+            "auto:known",
+            "auto:agent:known:for=latency",
+            "auto:known:compact=off",
             "thp-always+auto",
             "thp-always+auto:agent",
             "auto:compact=off",
@@ -529,6 +554,8 @@ mod tests {
             "nosuch+mosaic:2M",
             "auto:nobody",
             "auto:agent:manager",
+            "auto:manager:known",
+            "mega:known",
             "auto:agent:for=fun",
             "auto:agent:compact=off",
             "auto:compact=nobody",

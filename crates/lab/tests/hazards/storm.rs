@@ -99,7 +99,7 @@ fn with_agent(folder: &Path) -> Vec<String> {
     let library = agent::library(Path::new(MEGA)).unwrap_or_else(|why| panic!("{why}"));
     let text = |(name, value): &(OsString, OsString)| format!("{}={}", name.to_str().unwrap(), value.to_str().unwrap());
     Agent::default()
-        .environment(&library, folder, None)
+        .environment(&library, folder, None, None)
         .iter()
         .map(text)
         .collect()

@@ -231,8 +231,10 @@ fn clearing_the_accessed_bits_of_three_gigabytes_splits_no_huge_page() {
             _ => None,
         })
         .collect();
+    // The last one may have been cut short by the stop.
+    let whole = &cleared[..cleared.len().min(10)];
     assert!(
-        cleared.len() >= 8 && cleared.iter().all(|n| *n >= BIG_MIB / 2 / 100 * 95),
+        whole.len() == 10 && whole.iter().all(|n| *n >= BIG_MIB / 2 / 100 * 95),
         "{cleared:?}"
     );
     let demoted = managed.summary["demoted"].as_u64().unwrap();

@@ -4,12 +4,12 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use anyhow::{Context, Result};
+use mega_linux::agent::done::Said;
 use mega_linux::proc::maps::{self, Mapping};
 use mega_linux::proc::ProcRoot;
 use mega_range::page::BYTES;
 use serde_json::{json, Value};
 
-use super::done::Said;
 use super::library::LIBRARY;
 
 /// An agent in a process.

@@ -10,13 +10,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use mega_linux::agent::done::{Said, Sums};
+use mega_linux::agent::profiles::{Program, Shown};
 use mega_linux::proc::ProcRoot;
 use mega_linux::sys::User;
 use mega_range::page::BYTES;
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Uid};
-
-use super::done::{Said, Sums};
-use super::profiles::{Program, Shown};
 
 const NAME: &str = "agents-";
 

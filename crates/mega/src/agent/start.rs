@@ -4,12 +4,12 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use mega_linux::agent::profiles::Profiles;
 use mega_linux::sys::User;
 use mega_range::intent::Intent;
 
 use super::library;
 use super::pages::Pages;
-use super::profiles::Profiles;
 
 const PRELOAD: &str = "LD_PRELOAD";
 const SWITCH: &str = "MEGA_AGENT";

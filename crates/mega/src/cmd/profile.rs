@@ -7,18 +7,19 @@ use anyhow::Result;
 use mega_cli::exit::Failure;
 use mega_cli::text::printable;
 use mega_core::units::{show_duration, Bytes};
+use mega_linux::agent::profiles::Profile;
 use mega_range::auto::Auto;
 use mega_range::intent::Intent;
 use mega_range::span::{PAGE, PAGES, REGION};
 use mega_range::world::Conditions;
 use serde_json::{json, Value};
 
-use crate::agent::profiles::{Profile, Profiles};
+use crate::agent::profiles;
 use crate::args::{ProfileAction, ProfileArgs};
 
 /// Lists, shows or removes them.
 pub fn run(args: &ProfileArgs) -> Result<()> {
-    let profiles = Profiles::own()?;
+    let profiles = profiles::own()?;
     let (all, damaged) = profiles.list()?;
     let mut out = std::io::stdout().lock();
     match &args.action {
@@ -179,7 +180,7 @@ fn to_json(profile: &Profile) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::profiles::{Program, Shown};
+    use mega_linux::agent::profiles::{Program, Shown};
     use mega_range::density::Density;
 
     fn profile(name: &str, program: u64, dense: u32, sparse: u32) -> Profile {

@@ -5,12 +5,13 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use anyhow::Result;
+use mega_linux::agent::profiles::Profiles;
 use mega_linux::knobs::STATE_FOLDER;
 use mega_linux::sys::{self, ThpDisable, User};
 use mega_range::intent::Intent;
 
 use crate::agent::pages::Pages;
-use crate::agent::profiles::Profiles;
+use crate::agent::profiles;
 use crate::agent::start::{self, library_for, Environment};
 use crate::args::{ManageOptions, RunArgs};
 use crate::children::{self, not_started, Circumstances};
@@ -142,7 +143,7 @@ fn with_agent(args: &RunArgs, user: Option<&User>, intent: Option<Intent>, outpu
         .and_then(|library| Ok((library, Pages::create(Path::new(STATE_FOLDER), user)?)));
     match prepared {
         Ok((library, pages)) => {
-            let profiles = profiles(args);
+            let profiles = profiles_for(args);
             let environment = start::with(&library, intent, Some(&pages), profiles.as_ref());
             output.watch_agents(pages, profiles);
             environment
@@ -155,9 +156,9 @@ fn with_agent(args: &RunArgs, user: Option<&User>, intent: Option<Intent>, outpu
 }
 
 /// What was learned of programs. Another user's would be told what ours did, and what they show is not to be believed for ours.
-fn profiles(args: &RunArgs) -> Option<Profiles> {
+fn profiles_for(args: &RunArgs) -> Option<Profiles> {
     let is_wanted = args.user.is_none() && !args.agent.no_profiles;
-    is_wanted.then(Profiles::own)?.ok()
+    is_wanted.then(profiles::own)?.ok()
 }
 
 /// Becomes the command, with the agent in it.
@@ -176,7 +177,7 @@ fn agent_only(args: &RunArgs) -> ExitCode {
         }
     }
     let mut command = Command::new(name);
-    let environment = start::with(&library, args.agent.intent.intent, None, profiles(args).as_ref());
+    let environment = start::with(&library, args.agent.intent.intent, None, profiles_for(args).as_ref());
     command.args(words).envs(environment);
     if user.is_some() {
         sys::before_exec(&mut command, user, None);

@@ -1,5 +1,7 @@
 //! `mega show`: a snapshot of a process's huge pages.
 
+mod managed;
+
 use std::io::Write;
 
 use anyhow::{Context, Result};
@@ -28,6 +30,8 @@ struct Seen {
     name: String,
     /// Its figures, or why there are none: it holds its address space locked.
     figures: Result<Figures, String>,
+    /// What the daemon did to it, if it manages it.
+    managed: Option<Value>,
 }
 
 /// The figures of one process.
@@ -46,6 +50,7 @@ pub fn run(args: &ShowArgs) -> Result<()> {
     for reason in refused {
         tell(&format!("mega: {reason}; using {}", scanner.name()));
     }
+    let rules = managed::Rules::ask();
     let mut seen = Vec::new();
     for &pid in &args.pids {
         let process = Process::open(&root, pid)?;
@@ -61,7 +66,12 @@ pub fn run(args: &ShowArgs) -> Result<()> {
             }
             figures => Ok(figures.with_context(|| format!("process {pid} ({name})"))?),
         };
-        seen.push(Seen { pid, name, figures });
+        seen.push(Seen {
+            pid,
+            name,
+            figures,
+            managed: rules.of(pid),
+        });
     }
     let mut out = std::io::stdout().lock();
     if args.json {
@@ -106,7 +116,12 @@ fn percent(part: u64, whole: u64) -> String {
 }
 
 fn to_text(seen: &Seen, top: usize) -> String {
-    let Seen { pid, name, figures } = seen;
+    let Seen {
+        pid,
+        name,
+        figures,
+        managed,
+    } = seen;
     let Figures {
         looked,
         owners,
@@ -138,6 +153,10 @@ fn to_text(seen: &Seen, top: usize) -> String {
     }
     if let Some(agent) = agent {
         text += &wrapped("  agent: ", &agent.to_text());
+        text += "\n";
+    }
+    if let Some(managed) = managed {
+        text += &wrapped("  managed: ", &managed::to_text(managed));
         text += "\n";
     }
     let mut mappings: Vec<&MappingUsage> = looked.mappings.iter().filter(|m| m.tally.rss_bytes > 0).collect();
@@ -208,7 +227,12 @@ fn row(m: &MappingUsage) -> [String; 6] {
 }
 
 fn to_json(seen: &Seen) -> Value {
-    let Seen { pid, name, figures } = seen;
+    let Seen {
+        pid,
+        name,
+        figures,
+        managed,
+    } = seen;
     let Figures {
         looked,
         owners,
@@ -216,7 +240,7 @@ fn to_json(seen: &Seen) -> Value {
         agent,
     } = match figures {
         Ok(figures) => figures,
-        Err(why) => return json!({"pid": pid, "name": name, "not_seen": why}),
+        Err(why) => return json!({"pid": pid, "name": name, "not_seen": why, "managed": managed}),
     };
     let mappings: Vec<_> = looked
         .mappings
@@ -240,6 +264,7 @@ fn to_json(seen: &Seen) -> Value {
         "thp": owners,
         "mappings": mappings,
         "memomania": pools,
+        "managed": managed,
         "agent": agent.as_ref().map(agent::live::Agent::to_json),
     })
 }

@@ -17,6 +17,7 @@ pub const VARIANTS: &[&str] = &[
     "mega",
     "thp-always+trim",
     "auto",
+    "auto:known",
     "auto:agent",
     "auto:manager",
 ];
@@ -30,6 +31,7 @@ const TOUCHING: &[&str] = &[
     "mega",
     "thp-always+trim",
     "auto",
+    "auto:known",
     "auto:agent",
     "auto:manager",
     "auto:agent:for=latency",

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use mega_core::journal::Event;
+use mega_core::range::density::Density;
+use mega_core::range::page::{Field, NotAPage, Page, Reason};
 use mega_core::units::Bytes;
-use mega_range::density::Density;
-use mega_range::page::{Field, NotAPage, Page, Reason};
 use serde_json::{json, Value};
 
 use super::profiles::{Program, Shown};
@@ -40,6 +40,9 @@ pub struct Said([u64; Field::ALL.len()]);
 
 impl Said {
     /// Reads its page.
+    ///
+    /// # Errors
+    /// It is none, or of another version.
     pub fn read(bytes: &[u8]) -> Result<Self, NotAPage> {
         let page = Page::read(bytes)?;
         let mut words = [0; Field::ALL.len()];
@@ -260,7 +263,7 @@ impl Sums {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mega_range::page::{BYTES, MAGIC, VERSION};
+    use mega_core::range::page::{BYTES, MAGIC, VERSION};
 
     fn said(fields: &[(Field, u64)]) -> Said {
         let mut bytes = vec![0u8; BYTES];
