@@ -255,15 +255,17 @@ impl Did {
         self.seconds() * 1e3 / self.promoted.max(1) as f64
     }
 
-    /// Median, mean and share of collapses over twice the median: those hit cold or fragmented memory.
+    /// Median, mean and share of collapses over twice the median: those hit cold or fragmented memory. And the share that was charged.
     pub fn collapse(&self) -> String {
         let mid = median(&self.took_us);
         let mean = self.took_us.iter().sum::<f64>() / self.took_us.len().max(1) as f64;
         let cold = self.took_us.iter().filter(|us| **us > 2.0 * mid).count() as f64 / self.took_us.len().max(1) as f64;
         let most = self.took_us.iter().copied().fold(0.0, f64::max);
+        let charged = self.charged_us.iter().sum::<f64>() / self.took_us.iter().sum::<f64>().max(1.0);
         format!(
-            "{mid:.0} us median, {mean:.0} mean, {most:.0} max, {:.1}% over twice the median",
-            100.0 * cold
+            "{mid:.0} us median, {mean:.0} mean, {most:.0} max, {:.1}% over twice the median, {:.0}% charged",
+            100.0 * cold,
+            100.0 * charged
         )
     }
 
