@@ -77,17 +77,25 @@ impl JournalFile {
             To::File(file) => writeln!(file, "{text}")?,
             To::Reader(reader) => reader.line(&text)?,
         }
-        // Whoever follows the journal sees it at most a second late; a system call for each line would cost more than the scan.
+        // A system call for each line would cost more than the scan.
         if self.flushed.elapsed() > Duration::from_secs(1)
             || matches!(line.event, Event::Stop { .. } | Event::Start { .. })
         {
-            self.flushed = Instant::now();
-            match &mut self.to {
-                To::File(file) => file.flush()?,
-                To::Reader(reader) => reader.hand_on()?,
-            }
+            self.hand_on()?;
         }
         Ok(())
+    }
+
+    /// Lets whoever follows the journal see what was written so far, and waits for nobody.
+    ///
+    /// # Errors
+    /// Writing failed.
+    pub fn hand_on(&mut self) -> io::Result<()> {
+        self.flushed = Instant::now();
+        match &mut self.to {
+            To::File(file) => file.flush(),
+            To::Reader(reader) => reader.hand_on(),
+        }
     }
 
     /// Writes what is still buffered. A reader that does not read is waited for two seconds.
@@ -166,6 +174,9 @@ impl Unblocked {
     fn hand_on(&mut self) -> io::Result<()> {
         let (chunk, lines) = (std::mem::take(&mut self.chunk), std::mem::take(&mut self.lines));
         self.failure()?;
+        if chunk.is_empty() {
+            return Ok(());
+        }
         if self.queued.load(Ordering::Relaxed) > QUEUE_BYTES {
             self.dropped += lines;
             return Ok(());

@@ -104,6 +104,15 @@ impl Output {
         }
     }
 
+    /// Says once that the journal cannot be written. Managing goes on: a full disk is no reason to leave a program half managed.
+    fn complain(&mut self, written: Option<io::Result<()>>) {
+        if let Some(Err(error)) = written {
+            if !std::mem::replace(&mut self.complained, true) {
+                self.say(&format!("the journal cannot be written: {error}"));
+            }
+        }
+    }
+
     /// No process could be managed: the error, unless it has been printed for each one already.
     pub fn nobody(mut self) -> anyhow::Error {
         if let Some(journal) = &mut self.journal {
@@ -178,12 +187,8 @@ impl Observer for Output {
         if !self.repeats.as_mut().is_none_or(|repeats| repeats.is_news(&line.event)) {
             return;
         }
-        if let Some(Err(error)) = self.journal.as_mut().map(|journal| journal.write(line)) {
-            // Managing goes on: a full disk is no reason to leave a program half managed.
-            if !std::mem::replace(&mut self.complained, true) {
-                self.say(&format!("the journal cannot be written: {error}"));
-            }
-        }
+        let written = self.journal.as_mut().map(|journal| journal.write(line));
+        self.complain(written);
         match &line.event {
             Event::Notice { text } => self.say(text),
             Event::Refused { pid, why } => {
@@ -203,7 +208,10 @@ impl Observer for Output {
         }
     }
 
+    /// A scan or an action is over: the next line may be an interval away.
     fn status(&mut self, status: &Status) {
+        let written = self.journal.as_mut().map(JournalFile::hand_on);
+        self.complain(written);
         if let Some(line) = &mut self.status {
             line.show(status);
         }

@@ -299,19 +299,20 @@ impl Bench<'_> {
             deadline: Instant::now() + Duration::from_secs(limit_s),
             stop: Arc::clone(&self.options.stop),
         };
-        let kept = case.condition.make(&self.root, &self.options.state, &launch)?;
         let mut knobs = Knobs::open(self.root.clone(), &self.options.state).map_err(setting)?;
+        // Before the condition, whose fragmenter frees memory: who begins seconds later would find it no longer host-backed.
+        let mut not_backed = Vec::new();
+        if self.plan.prefault {
+            not_backed = keep_freed_memory_backed(&self.root, &mut knobs);
+        }
+        let kept = case.condition.make(&self.root, &self.options.state, &launch)?;
         // Before the pool, which releases memory to whatever takes it.
         let pages = variant.mosaic.as_ref().map(|mosaic| mosaic.pages(needs_bytes));
         let reserved = reserve(&self.root, &mut knobs, &pages.unwrap_or_default()).map_err(not_reserved)?;
         // The host reclaims free memory; without a pool the host would be measured. Fragmented memory it leaves alone.
-        let mut not_backed = Vec::new();
         let _pool = match (self.plan.prefault, case.condition) {
             (false, _) | (_, Condition::Fragmented(..)) => None,
-            _ => {
-                not_backed = keep_freed_memory_backed(&self.root, &mut knobs);
-                Some(self.prefault(needs_bytes.saturating_sub(reserved))?)
-            }
+            _ => Some(self.prefault(needs_bytes.saturating_sub(reserved))?),
         };
         variant.apply(&mut knobs).map_err(setting)?;
         let before = kept.at_rest(|| Before::take(&self.root, probe));

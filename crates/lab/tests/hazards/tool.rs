@@ -238,7 +238,7 @@ impl Manager {
         }
     }
 
-    /// Its journal so far, which may be a second late.
+    /// Its journal so far.
     pub fn lines(&self) -> Vec<Line> {
         let text = fs::read_to_string(&self.journal).unwrap_or_default();
         let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);

@@ -240,7 +240,7 @@ impl Manager {
         self.child.id() as i32
     }
 
-    /// Its journal so far, which may be a second late.
+    /// Its journal so far.
     fn lines_so_far(&self) -> Vec<Line> {
         let text = std::fs::read_to_string(&self.journal).unwrap_or_default();
         let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);

@@ -104,3 +104,23 @@ fn a_policy_of_page_faults_says_what_it_needs() {
         );
     }
 }
+
+#[test]
+fn who_follows_the_journal_sees_a_look_when_it_is_over_and_not_an_interval_later() {
+    if !is_root() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let journal = folder.path().join("journal");
+    // For ten seconds at most; the second look is after thirty.
+    let script = "for i in $(seq 200); do grep ' scanned ' \"$JOURNAL\" && exit 0; sleep 0.05; done; exit 1";
+    let output = mega()
+        .args(["run", "-q", "--no-agent", "--interval", "30s", "--journal"])
+        .arg(&journal)
+        .args(["--", "sh", "-c", script])
+        .env("JOURNAL", &journal)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(stdout(&output).contains(" scanned "));
+}
