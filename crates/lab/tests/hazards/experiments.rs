@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use crate::support::wait_until;
 use crate::tool::{mega, ready, settings, state_files, Ended, Program};
 
-pub const ENABLED: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
+const ENABLED: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The only result below a folder.

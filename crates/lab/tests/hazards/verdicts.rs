@@ -5,7 +5,7 @@ use std::time::Duration;
 use mega_lab::report::comparison::comparison;
 use mega_lab::stats::Verdict;
 
-use crate::experiments::{bench, done, result, ENABLED};
+use crate::experiments::{bench, done, result};
 use crate::support::MEGA;
 use crate::tool::{from_env, ready, Figures};
 
@@ -13,9 +13,10 @@ use crate::tool::{from_env, ready, Figures};
 fn the_same_variant_twice_is_no_difference_and_a_planted_slowdown_of_five_percent_is_found() {
     let figures = Figures::of("verdicts");
     let Some(_alone) = ready(1024) else { return };
-    // More work under one variant, told by the setting that the variant makes.
-    let planted =
-        format!("n=3000; grep -q '\\[madvise\\]' {ENABLED} && n=3150; exec {MEGA} workload compute --passes $n");
+    // More work under one variant, told by what the variant says to the program: under `base` THP is disabled for it.
+    let planted = format!(
+        "n=3000; grep -q '^THP_enabled:.*1' /proc/self/status && n=3150; exec {MEGA} workload compute --passes $n"
+    );
     let verdict = |variants: &str, command: &str, rounds: &str| {
         let output = tempfile::tempdir().unwrap();
         let args = [
@@ -68,7 +69,8 @@ fn the_same_variant_twice_is_no_difference_and_a_planted_slowdown_of_five_percen
         }
     }
     figures.say(format!("5 % slower: {told:?}"));
-    let (last, ratio, doubtful, runs) = told[told.len() - 1];
+    let is_found = told.iter().any(|(verdict, ..)| *verdict == Verdict::Worse);
+    let (doubtful, runs) = told.iter().fold((0, 0), |(d, r), told| (d + told.2, r + told.3));
     // Where the tool says itself that most runs are doubtful, it need not find it.
-    assert!(last == Verdict::Worse || doubtful * 2 > runs, "{ratio}: {told:?}");
+    assert!(is_found || doubtful * 2 > runs, "{told:?}");
 }
