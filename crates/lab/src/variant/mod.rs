@@ -62,9 +62,9 @@ const MOSAIC: &str = "mosaic";
 /// The policy that has an agent inside the program and a manager beside it, and the words for one of them alone.
 const AUTO: &str = "auto";
 const AGENT_ALONE: &str = "agent";
+const MANAGER_ALONE: &str = "manager";
 /// The program has a profile.
 const KNOWN: &str = "known";
-const MANAGER_ALONE: &str = "manager";
 /// What matters for the program: of agent and manager.
 const INTENT: &str = "for";
 /// Coverage to be kept.

@@ -21,7 +21,14 @@ const SOURCE: &str = r#"
 set -eu
 bin=$(ls -d /usr/lib/postgresql/*/bin /usr/bin 2>/dev/null | while read -r d; do [ ! -x "$d/initdb" ] || echo "$d"; done | tail -n 1)
 [ -n "$bin" ] || { echo "no PostgreSQL: apt install postgresql, or dnf install postgresql-server" >&2; exit 1; }
-user() { if [ "$(id -u)" = 0 ]; then setpriv --reuid=postgres --regid=postgres --clear-groups "$@"; else "$@"; fi; }
+# An agent inside setpriv, which is root, would make the status page of this process number, and postgres could not open it.
+user() {
+    if [ "$(id -u)" = 0 ]; then
+        LD_PRELOAD='' setpriv --reuid=postgres --regid=postgres --clear-groups env "LD_PRELOAD=${LD_PRELOAD:-}" "$@"
+    else
+        "$@"
+    fi
+}
 cd /
 if [ "$1" = init ]; then
     mkdir "$2/data"
