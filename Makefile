@@ -24,7 +24,7 @@ AGENT := $(dir $(MEGA))../agent/libmega_agent.so
 
 TEST := $(CARGO) test --workspace --release --locked --no-fail-fast
 
-.PHONY: all setup setup-test build demo test test-machine test-beside test-vm test-module test-module-debug test-live test-reservation reservation-experiments fuzz fuzz-coverage hostile soak vm-experiments test-programs packages test-packages test-sweeps check results lint bench install clean
+.PHONY: all setup setup-test build demo test test-machine test-beside test-vm test-module test-module-debug test-live test-reservation reservation-experiments fuzz fuzz-coverage hostile soak vm-experiments test-programs packages test-packages test-packages-ready test-sweeps check results lint bench install clean
 
 all: build
 
@@ -47,7 +47,7 @@ demo: build
 # Tests that drive the machine's memory go one after another, the longest first. Beside them, at a lower priority (that of the storms' own
 # programs is the lowest, too, and the build must get on beside them): building the others, tests of what touches nothing of the machine,
 # the lints, and with VM=1 the virtual machines. Those need more: two emulated processors that get a fiftieth of the real ones hang. With
-# LONG=1 there is also what takes minutes by itself (tests/run).
+# LONG=1 there is also what takes minutes by itself (tests/run), and BESIDE names targets to make at the end of what goes beside.
 test: setup-test
 	@echo "== build the first tests"
 	@$(CARGO) build --profile agent --locked -p mega-agent
@@ -66,6 +66,7 @@ test-beside: setup-test
 	nice -n 19 $(TEST) --doc
 	@nice -n 19 $(MAKE) --no-print-directory lint
 	$(if $(VM),@nice -n 5 $(MAKE) --no-print-directory test-vm)
+	$(if $(BESIDE),@nice -n 19 $(MAKE) --no-print-directory $(BESIDE))
 
 # The loop while writing: no root, no clang, no service; needs what cargo has fetched, and the tree warm.
 check:
@@ -175,9 +176,13 @@ $(TOOLS)/cargo-generate-rpm:
 packages: build $(TOOLS)/cargo-deb $(TOOLS)/cargo-generate-rpm
 	@packaging/build
 
-# In a container by systemd-nspawn; two minutes, eight where the tools are to be built. Needs root.
-test-packages: packages
+# What takes most of the time: the tools, and the bare Debian that the packages are tried in.
+test-packages-ready: $(TOOLS)/cargo-deb $(TOOLS)/cargo-generate-rpm
 	@packaging/setup.sh packages
+	$(SUDO) tests/packages/run ready
+
+# In a container by systemd-nspawn; two minutes, eight where nothing of it is ready. Needs root.
+test-packages: packages test-packages-ready
 	@echo "== test packages"
 	@tests/packages/manifest
 	$(SUDO) tests/packages/run

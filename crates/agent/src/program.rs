@@ -32,10 +32,35 @@ struct Header {
     align: u64,
 }
 
-/// The first eight bytes of the build ID of the program that runs; none: it has none.
-pub fn key() -> Option<u64> {
+/// What the kernel told the program at its start, as the C library has it; 0: nothing.
+pub fn auxiliary(kind: usize) -> usize {
+    let Some(address) = libc::getauxval() else { return 0 };
     // SAFETY: the C library's signature.
-    let of: extern "C" fn(usize) -> usize = unsafe { core::mem::transmute(libc::getauxval()?) };
+    let of: extern "C" fn(usize) -> usize = unsafe { core::mem::transmute(address) };
+    of(kind)
+}
+
+/// The same, as it lies behind the environment.
+///
+/// # Safety
+/// The environment must be where the kernel has put it.
+pub unsafe fn auxiliary_behind(environment: usize, kind: usize) -> usize {
+    let mut at = environment as *const usize;
+    // SAFETY: a null pointer ends the environment; pairs follow, up to one of kind 0.
+    unsafe {
+        while *at != 0 {
+            at = at.add(1);
+        }
+        at = at.add(1);
+        while *at != 0 && *at != kind {
+            at = at.add(2);
+        }
+        if *at == 0 { 0 } else { *at.add(1) }
+    }
+}
+
+/// The first eight bytes of the build ID of the program that runs; none: it has none.
+pub fn key(of: impl Fn(usize) -> usize) -> Option<u64> {
     let (at, count) = (of(AT_PHDR), of(AT_PHNUM));
     if at == 0 || of(AT_PHENT) != size_of::<Header>() || count > MOST_HEADERS {
         return None;

@@ -1,5 +1,6 @@
 //! Constructor, reading the environment, and forks.
 
+use core::arch::asm;
 use core::ffi::{c_char, CStr};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -41,7 +42,20 @@ extern "C" fn constructor() {
     EXIT.store(next::function(c"_exit").unwrap_or(0), Ordering::Relaxed);
     let Some(address) = libc::environ() else { return };
     // SAFETY: the C library has set it before it runs constructors.
-    let environment = unsafe { *(address as *const usize) };
+    begin(unsafe { *(address as *const usize) }, program::auxiliary);
+}
+
+/// Where there is no loader: entered once, on a stack of its own, by who has laid the library into the program's memory before that has begun
+/// (`mega_linux::agent::inject`). It is told where the environment is, and takes the breakpoint for the end.
+#[no_mangle]
+pub extern "C" fn mega_agent_begin(environment: usize) -> ! {
+    // SAFETY: the program has not changed yet what the kernel has given it.
+    begin(environment, |kind| unsafe { program::auxiliary_behind(environment, kind) });
+    // SAFETY: nothing follows.
+    unsafe { asm!("int3", options(noreturn)) }
+}
+
+fn begin(environment: usize, auxiliary: impl Fn(usize) -> usize) {
     let switch = variable(environment, SWITCH);
     if switch.is_some_and(|value| value == b"off" || value == b"0") {
         return;
@@ -53,7 +67,7 @@ extern "C" fn constructor() {
         .and_then(Intent::by_name)
         .unwrap_or_default();
     settings.set_status(variable(environment, STATUS).unwrap_or(&[]));
-    settings.key = program::key().unwrap_or(0);
+    settings.key = program::key(auxiliary).unwrap_or(0);
     if let (Some(folder), 1..) = (variable(environment, PROFILES), settings.key) {
         settings.earlier = program::earlier(folder, settings.key);
     }

@@ -40,6 +40,7 @@ pub mod number {
     pub const CAPSET: usize = 126;
     pub const PRCTL: usize = 157;
     pub const FUTEX: usize = 202;
+    pub const SET_TID_ADDRESS: usize = 218;
     pub const CLOCK_GETTIME: usize = 228;
     pub const EXIT_GROUP: usize = 231;
     pub const WAITID: usize = 247;

@@ -31,7 +31,7 @@ const UNSEEN_NS: u64 = 1_000_000_000;
 /// The pause between collapses.
 const SWEEP_NS: u64 = 10_000_000;
 /// The longest pause, and from which one on pauses grow slowly: a program that has just begun to wait may soon go on.
-const IDLE_NS: u64 = 200_000_000;
+const IDLE_NS: u64 = 300_000_000;
 const SLOWLY_NS: u64 = 40_000_000;
 /// Looks take a tenth of a processor at most, while nothing is done; a fiftieth where no processor is spare.
 const LOOK_SHARE: u64 = 9;

@@ -445,3 +445,163 @@ fn what_a_run_has_shown_is_kept_for_the_next_one_listed_and_forgotten() {
     let said = with_fill(&[]);
     assert!(said.contains("what was learned of the programs is not kept"), "{said}");
 }
+
+/// What can begin without a loader: the library as it is shipped. What cargo builds for tests needs a C library.
+fn shipped() -> Option<PathBuf> {
+    let mega = Path::new(env!("CARGO_BIN_EXE_mega"));
+    let shipped = mega.parent()?.with_file_name("agent").join("libmega_agent.so");
+    if !shipped.is_file() {
+        eprintln!("SKIPPED: {} is missing (cargo build --profile agent -p mega-agent)", shipped.display());
+        return None;
+    }
+    Some(shipped)
+}
+
+/// A static program made of a C file of this repository.
+fn made(folder: &Path, source: &str, options: &[&str]) -> Option<PathBuf> {
+    let program = folder.join("static-program");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(source);
+    let compiled = Command::new("gcc")
+        .args(["-O1", "-static", "-w", "-o"])
+        .arg(&program)
+        .arg(source)
+        .args(options)
+        .output();
+    match compiled {
+        Ok(output) if output.status.success() => Some(program),
+        Ok(output) => panic!("gcc: {}", text(&output.stderr)),
+        Err(_) => {
+            eprintln!("SKIPPED: there is no gcc");
+            None
+        }
+    }
+}
+
+const FREESTANDING: (&str, &[&str]) = (
+    "tests/c/freestanding.c",
+    &["-nostdlib", "-ffreestanding", "-fno-stack-protector"],
+);
+const STATIC: (&str, &[&str]) = ("../agent/tests/c/program.c", &["-pthread"]);
+
+/// Becomes a static program with the agent.
+fn agent_only(library: &Path, program: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_mega"));
+    command
+        .args(["run", "--agent-only", "--no-profiles", "--"])
+        .arg(program)
+        .args(arguments)
+        .env("MEGA_AGENT_LIBRARY", library)
+        .stdin(Stdio::null());
+    command
+}
+
+#[test]
+fn a_static_program_gets_it_with_a_c_library_or_without_one() {
+    let Some(library) = shipped() else { return };
+    if !is_root() || !is_advised() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = made(folder.path(), FREESTANDING.0, FREESTANDING.1) else {
+        return;
+    };
+    let output = agent_only(&library, &program, &["x"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stderr), "");
+    let mib: usize = text(&output.stdout).trim().trim_start_matches("huge ").parse().unwrap();
+    assert!(mib >= 192, "{mib} MB are huge");
+    // And with a manager, which says what it did.
+    let output = run(&["--json"])
+        .env("MEGA_AGENT_LIBRARY", &library)
+        .arg("--")
+        .arg(&program)
+        .arg("x")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let errors = text(&output.stderr);
+    let summary: Value = errors
+        .lines()
+        .find_map(|line| serde_json::from_str(line).ok())
+        .expect("a summary");
+    let agents = &summary["agents"];
+    let of = |name: &str| agents[name].as_u64().unwrap();
+    assert_eq!(of("programs"), 1, "{agents}");
+    let made_huge = of("advised_regions") + of("populated_regions") + of("collapsed");
+    assert!(made_huge >= 96, "{agents}");
+    let Some(program) = made(folder.path(), STATIC.0, STATIC.1) else { return };
+    let output = agent_only(&library, &program, &["dense", "512"]).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let said = text(&output.stdout);
+    let huge = said.split_whitespace().skip_while(|word| *word != "huge").nth(1).unwrap();
+    assert!(huge.parse::<u64>().unwrap() >= 480 * 1024, "{said}");
+}
+
+#[test]
+fn a_static_programs_memory_forks_threads_and_execs_are_right_with_it() {
+    let Some(library) = shipped() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = made(folder.path(), STATIC.0, STATIC.1) else { return };
+    let cases: [&[&str]; 9] = [
+        &["nothing"],
+        &["scattered", "256"],
+        &["remap", "256"],
+        &["forks"],
+        &["spawns"],
+        &["reaps-all"],
+        &["threads", "128"],
+        &["no-descriptors", "128"],
+        &["storm", "7", "5"],
+    ];
+    for case in cases {
+        let output = agent_only(&library, &program, case).output().unwrap();
+        assert!(output.status.success(), "{case:?}: {}: {}", output.status, text(&output.stderr));
+    }
+    // Who reaps orphans reaps helpers.
+    let began = Instant::now();
+    while orphaned_helpers() > 0 {
+        assert!(began.elapsed() < Duration::from_secs(10), "{} helpers are left", orphaned_helpers());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Helpers whose program has ended.
+fn orphaned_helpers() -> usize {
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let stats = processes.filter_map(|entry| fs::read_to_string(entry.path().join("stat")).ok());
+    stats
+        .filter(|stat| {
+            let (name, rest) = stat.rsplit_once(')').unwrap_or_default();
+            name.ends_with("(mega-agent") && rest.split_whitespace().nth(1) == Some("1")
+        })
+        .count()
+}
+
+#[test]
+fn a_signal_at_a_static_programs_start_ends_it_as_ever() {
+    use std::os::unix::process::ExitStatusExt;
+    let Some(library) = shipped() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = made(folder.path(), STATIC.0, STATIC.1) else { return };
+    for turn in 0..100 {
+        let mut child = agent_only(&library, &program, &["idle", "64", "60000"]).spawn().unwrap();
+        std::thread::sleep(Duration::from_micros(turn * 100));
+        let pid = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        let status = child.wait().unwrap();
+        assert_eq!(status.signal(), Some(15), "after {turn} x 0.1 ms: {status}");
+    }
+}
+
+#[test]
+fn a_static_program_runs_without_an_agent_that_needs_a_c_library_and_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = made(folder.path(), STATIC.0, STATIC.1) else { return };
+    let output = agent_only(&library(), &program, &["nothing"]).output().unwrap();
+    assert!(output.status.success(), "{}", output.status);
+    let errors = text(&output.stderr);
+    assert!(
+        errors.contains("runs without the agent: cannot use the agent: it is no agent: it was built with a C library"),
+        "{errors}"
+    );
+}

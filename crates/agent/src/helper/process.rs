@@ -20,6 +20,8 @@ static OWNER: AtomicI32 = AtomicI32::new(0);
 static STOP: AtomicU32 = AtomicU32::new(0);
 /// Where the kernel keeps the number of the program's first thread while it lives.
 static TID_WORD: AtomicUsize = AtomicUsize::new(0);
+/// The same where the program has no C library.
+static OWN_WORD: AtomicI32 = AtomicI32::new(0);
 /// The end of the helper's stack, which forked processes use again.
 static STACK: AtomicUsize = AtomicUsize::new(0);
 
@@ -31,8 +33,15 @@ pub fn start() -> Result<(), Why> {
     let mut word = 0usize;
     // SAFETY: it writes a word.
     unsafe { sys::prctl(sys::PR_GET_TID_ADDRESS, &raw mut word as usize) }.map_err(Why::Error)?;
-    // SAFETY: the word is the C library's and stays.
-    if word == 0 || word % 4 != 0 || unsafe { thread_of(word) } != pid as u32 {
+    if word == 0 {
+        // No C library has asked for it, as in a Go program: it never will.
+        word = OWN_WORD.as_ptr() as usize;
+        OWN_WORD.store(pid, Ordering::Relaxed);
+        // SAFETY: the kernel clears the word when the first thread ends.
+        unsafe { sys::call(sys::number::SET_TID_ADDRESS, [word, 0, 0, 0, 0, 0]) }.map_err(Why::Error)?;
+    }
+    // SAFETY: the word is the C library's, or ours, and stays.
+    if word % 4 != 0 || unsafe { thread_of(word) } != pid as u32 {
         return Err(Why::Reason(Reason::NoTidWord));
     }
     let mut stack = STACK.load(Ordering::Relaxed);

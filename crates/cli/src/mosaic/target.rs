@@ -60,25 +60,37 @@ pub fn library() -> Result<PathBuf> {
 
 /// Whether the program can be preloaded. What is not there, or of no kind that is known, is for the kernel to say.
 pub fn check(name: &Path) -> Result<()> {
+    match obstacle(name)? {
+        Some((path, obstacle)) => bail!("impossible for {}: {obstacle}", path.display()),
+        None => Ok(()),
+    }
+}
+
+/// Whether it is a program of this machine without a loader, and without rights that its caller has not.
+pub fn is_static(name: &Path) -> bool {
+    matches!(obstacle(name), Ok(Some((_, Obstacle::Static))))
+}
+
+/// Which program, of a script its interpreter, has no loader that would obey, and why; none: it has.
+fn obstacle(name: &Path) -> Result<Option<(PathBuf, Obstacle)>> {
     let Some(mut path) = in_path(name.as_os_str()) else {
-        return Ok(());
+        return Ok(None);
     };
     for _ in 0..SCRIPTS {
-        let impossible = |why: &str| format!("impossible for {}: {why}", path.display());
         if let Some(why) = privileges(&path) {
-            bail!(impossible(why));
+            bail!("impossible for {}: {why}", path.display());
         }
-        let Ok(head) = head(&path) else { return Ok(()) };
+        let Ok(head) = head(&path) else { return Ok(None) };
         match inspect(&head) {
-            Program::Dynamic { .. } | Program::Unknown => return Ok(()),
-            Program::Impossible(obstacle) => bail!(impossible(&obstacle.to_string())),
+            Program::Dynamic { .. } | Program::Unknown => return Ok(None),
+            Program::Impossible(obstacle) => return Ok(Some((path, obstacle))),
             Program::Script { interpreter } => {
                 let interpreter = Path::new(std::ffi::OsStr::from_bytes(interpreter)).to_owned();
                 path = interpreter;
             }
         }
     }
-    Ok(())
+    Ok(None)
 }
 
 /// Why the loader would not obey us: the program gets rights that its caller has not.

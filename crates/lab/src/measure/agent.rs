@@ -10,7 +10,7 @@ use mega_linux::agent::profiles::{Program, Shown};
 use crate::result::{Better, Metric, Unit};
 
 /// Metric, label, the field of the page, unit.
-const FIGURES: [(&str, &str, Field, Unit); 9] = [
+const FIGURES: [(&str, &str, Field, Unit); 10] = [
     ("agent_look_ns", "time of the agent's looks", Field::LookNs, Unit::Ns),
     ("agent_act_ns", "time of the agent's actions", Field::ActNs, Unit::Ns),
     (
@@ -53,6 +53,12 @@ const FIGURES: [(&str, &str, Field, Unit); 9] = [
         "agent_missed",
         "ranges that the agent could not follow",
         Field::Missed,
+        Unit::Count,
+    ),
+    (
+        "agent_earlier",
+        "regions that earlier runs had shown",
+        Field::Earlier,
         Unit::Count,
     ),
 ];

@@ -116,6 +116,8 @@ pub struct Needs {
 pub struct Own {
     /// Its environment: a library to preload and its settings.
     pub environment: Vec<(OsString, OsString)>,
+    /// That library is the agent.
+    pub has_agent: bool,
     /// It has base pages only, by prctl(PR_SET_THP_DISABLE).
     pub base_pages_only: bool,
 }

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use mega_cli::mosaic::{target, PRELOAD};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::process::{kill_process_group, pidfd_open, pidfd_send_signal, Pid, PidfdFlags, Signal};
 
@@ -57,6 +58,9 @@ fn output(path: &Path) -> Result<File, ProgramError> {
     let file = OpenOptions::new().create(true).append(true).open(path);
     file.map_err(system(&doing))
 }
+
+/// Has `mega` become a program, with the agent in it.
+const BEGIN: [&str; 5] = ["run", "--agent-only", "--no-profiles", "--quiet", "--"];
 
 /// As env(1) reads it.
 fn assignment((name, value): &(OsString, OsString)) -> OsString {
@@ -105,8 +109,15 @@ impl Task {
         );
         let mut command = Command::new("/bin/sh");
         command.args(["-c", STAND_IN, "sh"]);
+        // A static program has no loader that would obey: `mega` begins the agent in it, and is not to have one itself.
+        let is_static = own.has_agent && target::is_static(&path);
+        let is_of_program = |(name, _): &&(OsString, OsString)| !(is_static && name == PRELOAD);
         if !own.environment.is_empty() {
-            command.arg("env").args(own.environment.iter().map(assignment));
+            let environment = own.environment.iter().filter(is_of_program);
+            command.arg("env").args(environment.map(assignment));
+        }
+        if is_static {
+            command.arg(&session.launch.mega).args(BEGIN);
         }
         // Before what `prepare` adds: that may keep it from calling prctl.
         if own.base_pages_only {

@@ -133,6 +133,8 @@ impl Plan {
     #[must_use]
     pub fn seconds(&self, rounds: usize) -> f64 {
         let once: f64 = self.cases.iter().map(|case| case.program.seconds() + 4.0).sum();
-        once * (self.variants.len() * rounds) as f64
+        // A variant with a profile has one run more: the one that the profile is of.
+        let known = self.variants.iter().filter(|variant| variant.is_known()).count();
+        once * (self.variants.len() * rounds + known) as f64
     }
 }

@@ -296,6 +296,7 @@ impl Running {
         let redis = Server::start(&ServerOptions {
             own: Own {
                 environment: environment.clone(),
+                has_agent: true,
                 base_pages_only: false,
             },
             ..ServerOptions::default()

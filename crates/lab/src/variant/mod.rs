@@ -358,6 +358,12 @@ impl fmt::Display for Variant {
 }
 
 impl Variant {
+    /// Whether programs begin with what earlier runs have shown.
+    #[must_use]
+    pub fn is_known(&self) -> bool {
+        self.agent.as_ref().is_some_and(|agent| agent.is_known)
+    }
+
     /// Its settings, by path.
     #[must_use]
     pub fn settings(&self, root: &ProcRoot) -> Vec<(PathBuf, &'static str)> {

@@ -445,23 +445,25 @@ fn a_family_leaves_a_record_for_each_program_goes_on_where_it_was_and_its_docume
     let Some(_alone) = ready(2048) else { return };
     let before = settings();
     let output = tempfile::tempdir().unwrap();
-    let variants = "--variants=base,thp-always,thp-none0,auto:agent";
+    let variants = "--variants=base,thp-always,thp-none0,auto:agent,auto:agent:known";
     let only = ["auto", "--only=touch", "--condition=unfragmented"];
     let args = [&only[..], &["--scale=tiny", "--rounds=1", variants]].concat();
     done(&bench(output.path(), &args).wait(PATIENCE));
     assert_eq!(settings(), before);
     let path = output.path().join("auto/touch@unfragmented.json");
     let record: Record = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
-    assert_eq!(record.runs.len(), 4);
+    assert_eq!(record.runs.len(), 5);
     for run in &record.runs {
         let name = &record.variants[run.variant].name;
         match &run.outcome {
             // The agent is built in a profile of its own.
-            Outcome::Skipped(why) if name == "auto:agent" => assert!(why.contains("--profile agent"), "{why}"),
+            Outcome::Skipped(why) if name.starts_with("auto:agent") => assert!(why.contains("--profile agent"), "{why}"),
             outcome => assert_eq!(*outcome, Outcome::Done, "{name}"),
         }
-        if name == "auto:agent" && run.outcome == Outcome::Done {
+        if name.starts_with("auto:agent") && run.outcome == Outcome::Done {
             assert!(run.values.contains_key("agent_look_ns"), "{:?}", run.values);
+            let earlier = run.values["agent_earlier"];
+            assert_eq!(earlier > 0.0, name == "auto:agent:known", "{name}: {earlier}");
         }
     }
     let again = bench(output.path(), &args).wait(PATIENCE);

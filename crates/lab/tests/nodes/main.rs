@@ -283,11 +283,18 @@ fn blocks_are_made_on_the_node_that_lacks_them() {
     args.extend(["--compact=demand", pid.as_str()]);
     let manager = Manager::start("manage", &args);
     let huge = || huge_among(far.pid, &of_far);
+    let is_made = wait_until(SOON, || huge() + 1 >= REGIONS);
+    let said = || {
+        let lines = manager.lines().into_iter().filter(|line| !is_scan(line));
+        lines.map(|line| format!("{:?}\n", line)).collect::<String>()
+    };
     assert!(
-        wait_until(SOON, || huge() + 1 >= REGIONS),
-        "{}: {}",
+        is_made,
+        "{} huge, {} blocks: {}\n{}",
         huge(),
-        manager.program.stderr()
+        blocks_of(1),
+        manager.program.stderr(),
+        said()
     );
     let managed = manager.stop();
     assert_eq!(managed.ended.code(), 0, "{}", managed.ended.stderr);

@@ -7,6 +7,7 @@ mod pages;
 mod peer;
 mod scratch;
 mod thp;
+pub mod trace;
 mod usage;
 mod user;
 mod writer;

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use mega_linux::agent::profiles::Profiles;
 use mega_linux::sys::User;
 use mega_range::intent::Intent;
@@ -28,6 +28,37 @@ pub fn library_for(user: Option<&User>) -> Result<PathBuf> {
     let library = library::find()?;
     user.map_or(Ok(()), |user| library::check_readable(&library, user))?;
     Ok(library)
+}
+
+/// What the agent was told of our own processes, where mega itself was started with one.
+#[must_use]
+pub fn intent_of_ours() -> Option<Intent> {
+    Intent::by_name(std::env::var_os(INTENT)?.as_encoded_bytes())
+}
+
+/// This program, which the command's user has to be able to run where the command is static.
+///
+/// # Errors
+/// He is not.
+pub fn us_for(user: Option<&User>) -> Result<PathBuf> {
+    let mega = std::env::current_exe().context("cannot locate this program")?;
+    user.map_or(Ok(()), |user| library::check_readable(&mega, user))?;
+    Ok(mega)
+}
+
+/// Whether a command with these variables gets an agent.
+#[must_use]
+pub fn has_agent(environment: &Environment) -> bool {
+    environment.iter().any(|(name, _)| *name == PRELOAD)
+}
+
+/// A static command has no loader that would obey the environment: it is started by ourselves, as `mega run --agent-only` does it.
+pub fn begin_by_us(command: &mut Vec<OsString>, environment: &mut Environment) {
+    let Ok(mega) = us_for(None) else { return };
+    // Not into ourselves.
+    environment.retain(|(name, _)| *name != PRELOAD);
+    let words = ["run", "--agent-only", "--no-profiles", "--quiet", "--"].map(OsString::from);
+    command.splice(0..0, std::iter::once(mega.into_os_string()).chain(words));
 }
 
 /// With this agent.

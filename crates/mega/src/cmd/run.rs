@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use anyhow::Result;
+use mega_linux::agent::inject;
 use mega_linux::agent::profiles::Profiles;
 use mega_linux::knobs::STATE_FOLDER;
 use mega_linux::sys::{self, ThpDisable, User};
@@ -55,8 +56,14 @@ pub fn run(args: RunArgs) -> ExitCode {
     }
     let environment = match plan.agent {
         true => with_agent(&args, user.as_ref(), plan.intent, &mut ready.output),
-        false => start::without(),
+        false => None,
     };
+    let mut environment = environment.unwrap_or_else(start::without);
+    let mut command = args.command.clone();
+    let program = command.first().map_or(Path::new(""), Path::new);
+    if plan.agent && start::has_agent(&environment) && target::is_static(program) {
+        start::begin_by_us(&mut command, &mut environment);
+    }
     let small_faults = ready.small_faults();
     if small_faults {
         ready
@@ -70,7 +77,7 @@ pub fn run(args: RunArgs) -> ExitCode {
         reserve: None,
         environment,
     };
-    let running = match children::start(&args.command, signals, within) {
+    let running = match children::start(&command, signals, within) {
         Ok(running) => running,
         Err(failed) => {
             say(&failed.error);
@@ -132,11 +139,19 @@ impl Plan {
 }
 
 /// The environment with the agent, or why the command does without: where that is the command's own nature, only whoever asked is told.
-fn with_agent(args: &RunArgs, user: Option<&User>, intent: Option<Intent>, output: &mut Output) -> Environment {
+fn with_agent(
+    args: &RunArgs,
+    user: Option<&User>,
+    intent: Option<Intent>,
+    output: &mut Output,
+) -> Option<Environment> {
     let program = args.command.first().map_or(Path::new(""), Path::new);
-    let can_load = target::check(program);
+    let can_load = match target::is_static(program) {
+        true => start::us_for(user).map(drop),
+        false => target::check(program),
+    };
     if can_load.is_err() && !args.agent.agent {
-        return start::without();
+        return None;
     }
     let prepared = can_load
         .and_then(|()| library_for(user))
@@ -146,11 +161,11 @@ fn with_agent(args: &RunArgs, user: Option<&User>, intent: Option<Intent>, outpu
             let profiles = profiles_for(args);
             let environment = start::with(&library, intent, Some(&pages), profiles.as_ref());
             output.watch_agents(pages, profiles);
-            environment
+            Some(environment)
         }
         Err(error) => {
             output.say(&format!("the command runs without the agent: {error:#}"));
-            start::without()
+            None
         }
     }
 }
@@ -171,19 +186,34 @@ fn agent_only(args: &RunArgs) -> ExitCode {
     let Some((name, words)) = args.command.split_first() else {
         return ExitCode::from(Failure::RUN_FAILED);
     };
-    if let Err(error) = target::check(Path::new(name)) {
+    let is_static = target::is_static(Path::new(name));
+    let can_begin = match is_static {
+        true => Ok(()),
+        false => target::check(Path::new(name)),
+    };
+    let without = |error: &anyhow::Error| {
         if !args.options.quiet {
             tell(&format!("mega: the command runs without the agent: {error:#}"));
         }
+    };
+    if let Err(error) = can_begin {
+        without(&error);
     }
     let mut command = Command::new(name);
-    let environment = start::with(&library, args.agent.intent.intent, None, profiles_for(args).as_ref());
+    let intent = args.agent.intent.intent.or_else(start::intent_of_ours);
+    let environment = start::with(&library, intent, None, profiles_for(args).as_ref());
     command.args(words).envs(environment);
     if user.is_some() {
         sys::before_exec(&mut command, user, None);
     }
-    if args.agent.intent.intent != Some(Intent::Throughput) && can_keep_faults_small() {
+    if intent != Some(Intent::Throughput) && can_keep_faults_small() {
         sys::disable_thp_before_exec(&mut command, ThpDisable::ExceptAdvised);
+    }
+    // The last thing: what is traced is to become the command.
+    if is_static {
+        if let Err(error) = inject::before_exec(&library) {
+            without(&error.into());
+        }
     }
     let failed = not_started(name, command.exec());
     say(&failed.error);
