@@ -55,7 +55,11 @@ pub unsafe fn auxiliary_behind(environment: usize, kind: usize) -> usize {
         while *at != 0 && *at != kind {
             at = at.add(2);
         }
-        if *at == 0 { 0 } else { *at.add(1) }
+        if *at == 0 {
+            0
+        } else {
+            *at.add(1)
+        }
     }
 }
 

@@ -50,7 +50,9 @@ extern "C" fn constructor() {
 #[no_mangle]
 pub extern "C" fn mega_agent_begin(environment: usize) -> ! {
     // SAFETY: the program has not changed yet what the kernel has given it.
-    begin(environment, |kind| unsafe { program::auxiliary_behind(environment, kind) });
+    begin(environment, |kind| unsafe {
+        program::auxiliary_behind(environment, kind)
+    });
     // SAFETY: nothing follows.
     unsafe { asm!("int3", options(noreturn)) }
 }

@@ -457,7 +457,9 @@ fn a_family_leaves_a_record_for_each_program_goes_on_where_it_was_and_its_docume
         let name = &record.variants[run.variant].name;
         match &run.outcome {
             // The agent is built in a profile of its own.
-            Outcome::Skipped(why) if name.starts_with("auto:agent") => assert!(why.contains("--profile agent"), "{why}"),
+            Outcome::Skipped(why) if name.starts_with("auto:agent") => {
+                assert!(why.contains("--profile agent"), "{why}")
+            }
             outcome => assert_eq!(*outcome, Outcome::Done, "{name}"),
         }
         if name.starts_with("auto:agent") && run.outcome == Outcome::Done {

@@ -290,9 +290,12 @@ fn blocks_are_made_on_the_node_that_lacks_them() {
     };
     assert!(
         is_made,
-        "{} huge, {} blocks: {}\n{}",
+        "{} huge, {} blocks, {} MB free, {} pieces: {}\n{}\n{}",
         huge(),
         blocks_of(1),
+        free_of(1) >> 20,
+        hog._memory.len(),
+        std::fs::read_to_string("/proc/pagetypeinfo").unwrap(),
         manager.program.stderr(),
         said()
     );

@@ -21,6 +21,9 @@ pub enum ImageError {
     Other(&'static str),
 }
 
+const NEEDS_LOADER: ImageError =
+    ImageError::Other("it needs a C library (cargo build --profile agent builds it without)");
+
 /// Pages that get the same protection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Part {
@@ -63,19 +66,37 @@ impl<'a> Image<'a> {
                 continue;
             };
             let start = segment.address() / PAGE * PAGE;
-            let last = segment.address().checked_add(segment.size()).map(|end| end.next_multiple_of(PAGE));
-            let last = last.filter(|last| *last <= MOST_BYTES).ok_or(ImageError::Other("it is too large"))?;
-            let protection = [(PF_R, libc::PROT_READ), (PF_W, libc::PROT_WRITE), (PF_X, libc::PROT_EXEC)];
+            let last = segment
+                .address()
+                .checked_add(segment.size())
+                .map(|end| end.next_multiple_of(PAGE));
+            let last = last
+                .filter(|last| *last <= MOST_BYTES)
+                .ok_or(ImageError::Other("it is too large"))?;
+            let protection = [
+                (PF_R, libc::PROT_READ),
+                (PF_W, libc::PROT_WRITE),
+                (PF_X, libc::PROT_EXEC),
+            ];
             let protection = protection.into_iter().filter(|(flag, _)| p_flags & flag != 0);
             let protection = protection.fold(0, |all, (_, one)| all | one as u32);
             // Segments may share a page: the later one's protection holds, as the loader has it.
-            parts.push(Part { start, bytes: last - start, protection });
+            parts.push(Part {
+                start,
+                bytes: last - start,
+                protection,
+            });
             end = end.max(last);
         }
         if begin == 0 || begin >= end {
             return Err(ImageError::Other("it begins nowhere"));
         }
-        Ok(Self { file, bytes: end, begin, parts })
+        Ok(Self {
+            file,
+            bytes: end,
+            begin,
+            parts,
+        })
     }
 
     /// Its content for this address.
@@ -94,19 +115,29 @@ impl<'a> Image<'a> {
                 continue;
             };
             let symbol = match relocation.target() {
-                object::RelocationTarget::Symbol(index) => Some(self.file.dynamic_symbol_table().ok_or(ImageError::Other("it has no symbols"))?.symbol_by_index(index)?),
+                object::RelocationTarget::Symbol(index) => Some(
+                    self.file
+                        .dynamic_symbol_table()
+                        .ok_or(ImageError::Other("it has no symbols"))?
+                        .symbol_by_index(index)?,
+                ),
                 _ => None,
             };
-            if symbol.as_ref().is_some_and(|symbol| symbol.is_undefined() && !symbol.is_weak()) {
-                return Err(ImageError::Other("it was built with a C library (cargo build --profile agent builds it without)"));
+            if symbol
+                .as_ref()
+                .is_some_and(|symbol| symbol.is_undefined() && !symbol.is_weak())
+            {
+                return Err(NEEDS_LOADER);
             }
             // What only a C library has is missing.
-            let of_symbol = symbol.filter(ObjectSymbol::is_definition).map(|symbol| base + symbol.address());
+            let of_symbol = symbol
+                .filter(ObjectSymbol::is_definition)
+                .map(|symbol| base + symbol.address());
             let value = match r_type {
                 R_X86_64_RELATIVE => base.wrapping_add_signed(relocation.addend()),
                 R_X86_64_64 => of_symbol.map_or(0, |value| value.wrapping_add_signed(relocation.addend())),
                 R_X86_64_GLOB_DAT | R_X86_64_JUMP_SLOT => of_symbol.unwrap_or(0),
-                _ => return Err(ImageError::Other("it asks for more than addresses")),
+                _ => return Err(NEEDS_LOADER),
             };
             place(&mut content, address, 8)?.copy_from_slice(&value.to_le_bytes());
         }
@@ -117,5 +148,7 @@ impl<'a> Image<'a> {
 fn place(content: &mut [u8], address: u64, length: usize) -> Result<&mut [u8], ImageError> {
     let start = usize::try_from(address).ok();
     let range = start.and_then(|start| Some(start..start.checked_add(length)?));
-    range.and_then(|range| content.get_mut(range)).ok_or(ImageError::Other("a part of it lies outside"))
+    range
+        .and_then(|range| content.get_mut(range))
+        .ok_or(ImageError::Other("a part of it lies outside"))
 }

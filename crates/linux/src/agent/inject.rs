@@ -20,7 +20,12 @@ use super::image::{Image, ImageError};
 use crate::sys::trace::{self, Registers, Stop, Tracee};
 
 /// System calls that programs begin with before they have a first thread: brk, mprotect, arch_prctl, set_tid_address.
-const BEGINNING: [i64; 4] = [libc::SYS_brk, libc::SYS_mprotect, libc::SYS_arch_prctl, libc::SYS_set_tid_address];
+const BEGINNING: [i64; 4] = [
+    libc::SYS_brk,
+    libc::SYS_mprotect,
+    libc::SYS_arch_prctl,
+    libc::SYS_set_tid_address,
+];
 /// Calls until then at most.
 const MOST_CALLS: u32 = 64;
 const STACK_BYTES: u64 = 64 << 10;
@@ -118,7 +123,11 @@ fn before_call(traced: &Tracee, environment: u64) -> Result<At, Errno> {
     if left != Stop::Leaves || traced.code(again.rip)? != CALL {
         return Err(Errno::NOSYS);
     }
-    Ok(At { call: again.rip, registers: again, environment })
+    Ok(At {
+        call: again.rip,
+        registers: again,
+        environment,
+    })
 }
 
 fn begin(traced: &Tracee, agent: &Image<'_>, at: &At) -> Result<(), Errno> {
@@ -136,7 +145,13 @@ fn begin_in(traced: &Tracee, agent: &Image<'_>, at: &At, held: &mut Vec<i32>) ->
     let bytes = agent.bytes + STACK_BYTES;
     let protection = (libc::PROT_READ | libc::PROT_WRITE) as u64;
     let kind = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
-    let base = call(traced, at, held, libc::SYS_mmap, [0, bytes, protection, kind, u64::MAX, 0])?;
+    let base = call(
+        traced,
+        at,
+        held,
+        libc::SYS_mmap,
+        [0, bytes, protection, kind, u64::MAX, 0],
+    )?;
     let laid = lay(traced, agent, at, held, base);
     if laid.is_err() {
         let _ = call(traced, at, held, libc::SYS_munmap, [base, bytes, 0, 0, 0, 0]);
@@ -161,12 +176,24 @@ fn begin_in(traced: &Tracee, agent: &Image<'_>, at: &At, held: &mut Vec<i32>) ->
         traced.go_on()?;
     };
     // The beginning ends with a breakpoint.
-    if trap == libc::SIGTRAP { Ok(()) } else { Err(Errno::NOEXEC) }
+    if trap == libc::SIGTRAP {
+        Ok(())
+    } else {
+        Err(Errno::NOEXEC)
+    }
 }
 
 /// A signal that says what the thread itself has done.
 fn is_fault(signal: i32) -> bool {
-    [libc::SIGTRAP, libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGSYS].contains(&signal)
+    [
+        libc::SIGTRAP,
+        libc::SIGSEGV,
+        libc::SIGBUS,
+        libc::SIGILL,
+        libc::SIGFPE,
+        libc::SIGSYS,
+    ]
+    .contains(&signal)
 }
 
 fn lay(traced: &Tracee, agent: &Image<'_>, at: &At, held: &mut Vec<i32>, base: u64) -> Result<(), Errno> {

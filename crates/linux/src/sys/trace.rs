@@ -259,7 +259,11 @@ impl Tracee {
         };
         // SAFETY: the kernel writes the two bytes, and checks the other process's address.
         let read = unsafe { libc::process_vm_readv(self.pid, &to, 1, &from, 1, 0) };
-        if read == 2 { Ok(bytes) } else { Err(Errno::IO) }
+        if read == 2 {
+            Ok(bytes)
+        } else {
+            Err(Errno::IO)
+        }
     }
 
     /// Eight bytes of its memory.
@@ -279,7 +283,11 @@ impl Tracee {
                 std::ptr::from_mut(&mut word),
             )
         };
-        if answer == 0 { Ok(word) } else { Err(last_errno()) }
+        if answer == 0 {
+            Ok(word)
+        } else {
+            Err(last_errno())
+        }
     }
 
     /// Writes to its memory.

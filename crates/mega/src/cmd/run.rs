@@ -139,12 +139,7 @@ impl Plan {
 }
 
 /// The environment with the agent, or why the command does without: where that is the command's own nature, only whoever asked is told.
-fn with_agent(
-    args: &RunArgs,
-    user: Option<&User>,
-    intent: Option<Intent>,
-    output: &mut Output,
-) -> Option<Environment> {
+fn with_agent(args: &RunArgs, user: Option<&User>, intent: Option<Intent>, output: &mut Output) -> Option<Environment> {
     let program = args.command.first().map_or(Path::new(""), Path::new);
     let can_load = match target::is_static(program) {
         true => start::us_for(user).map(drop),
