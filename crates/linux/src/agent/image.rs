@@ -132,7 +132,7 @@ impl<'a> Image<'a> {
             // What only a C library has is missing.
             let of_symbol = symbol
                 .filter(ObjectSymbol::is_definition)
-                .map(|symbol| base + symbol.address());
+                .map(|symbol| base.wrapping_add(symbol.address()));
             let value = match r_type {
                 R_X86_64_RELATIVE => base.wrapping_add_signed(relocation.addend()),
                 R_X86_64_64 => of_symbol.map_or(0, |value| value.wrapping_add_signed(relocation.addend())),
@@ -151,4 +151,41 @@ fn place(content: &mut [u8], address: u64, length: usize) -> Result<&mut [u8], I
     range
         .and_then(|range| content.get_mut(range))
         .ok_or(ImageError::Other("a part of it lies outside"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand_core::{RngCore, SeedableRng};
+
+    #[test]
+    fn what_is_no_agent_is_refused() {
+        let why = |file: &[u8]| Image::of(file).map(|_| ()).unwrap_err().to_string();
+        assert!(why(b"").starts_with("it is no library"));
+        assert!(why(&[0x7f; 4096]).starts_with("it is no library"));
+        let program = std::fs::read("/proc/self/exe").unwrap();
+        assert_eq!(why(&program), "it is no agent: it cannot begin without a loader");
+    }
+
+    #[test]
+    fn a_damaged_file_is_refused_or_laid_out_within_its_bounds() {
+        let name = BEGIN.as_bytes();
+        let mut library = std::fs::read("/proc/self/exe").unwrap();
+        library.truncate(1 << 20);
+        let mut random = rand_pcg::Pcg64::seed_from_u64(7);
+        for _ in 0..2000 {
+            let mut file = library.clone();
+            for _ in 0..1 + random.next_u32() % 64 {
+                let at = random.next_u32() as usize % 8192;
+                file[at] = random.next_u32() as u8;
+            }
+            let at = random.next_u32() as usize % (file.len() - name.len());
+            file[at..at + name.len()].copy_from_slice(name);
+            file.truncate(random.next_u32() as usize % library.len());
+            if let Ok(image) = Image::of(&file) {
+                assert!(image.bytes <= MOST_BYTES && image.begin < image.bytes);
+                let _ = image.at(0x7f00_0000_0000);
+            }
+        }
+    }
 }
