@@ -102,6 +102,14 @@ fn is_advised() -> bool {
     is_advised
 }
 
+/// What `mega run --json` says at its end.
+fn summary(output: &Output) -> Value {
+    let errors = text(&output.stderr);
+    let mut lines = errors.lines();
+    let summary = lines.find_map(|line| serde_json::from_str(line).ok());
+    summary.unwrap_or_else(|| panic!("no summary: {errors}"))
+}
+
 #[test]
 fn a_program_that_fills_memory_gets_huge_pages_and_the_summary_and_the_journal_say_by_whom() {
     if !is_root() || !is_advised() {
@@ -118,12 +126,7 @@ fn a_program_that_fills_memory_gets_huge_pages_and_the_summary_and_the_journal_s
         .unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     assert!(huge(&output) >= 192, "{}", text(&output.stderr));
-    let errors = text(&output.stderr);
-    let summary: Value = errors
-        .lines()
-        .find_map(|line| serde_json::from_str(line).ok())
-        .expect("a summary");
-    let agents = &summary["agents"];
+    let agents = &summary(&output)["agents"];
     let of = |name: &str| agents[name].as_u64().unwrap();
     assert_eq!(of("programs"), 1, "{agents}");
     let made = of("advised_regions") + of("populated_regions") + of("collapsed");
@@ -498,12 +501,7 @@ fn a_static_program_gets_it_with_a_c_library_or_without_one() {
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    let errors = text(&output.stderr);
-    let summary: Value = errors
-        .lines()
-        .find_map(|line| serde_json::from_str(line).ok())
-        .expect("a summary");
-    let agents = &summary["agents"];
+    let agents = &summary(&output)["agents"];
     let of = |name: &str| agents[name].as_u64().unwrap();
     assert_eq!(of("programs"), 1, "{agents}");
     let made_huge = of("advised_regions") + of("populated_regions") + of("collapsed");

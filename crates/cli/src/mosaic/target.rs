@@ -66,6 +66,9 @@ pub fn check(name: &Path) -> Result<()> {
     }
 }
 
+/// What `mega` is given before a static command, so that it becomes that command with the agent in it.
+pub const BEGIN: [&str; 5] = ["run", "--agent-only", "--no-profiles", "--quiet", "--"];
+
 /// Whether it is a program of this machine without a loader, and without rights that its caller has not.
 pub fn is_static(name: &Path) -> bool {
     matches!(obstacle(name), Ok(Some((_, Obstacle::Static))))

@@ -59,9 +59,6 @@ fn output(path: &Path) -> Result<File, ProgramError> {
     file.map_err(system(&doing))
 }
 
-/// Has `mega` become a program, with the agent in it.
-const BEGIN: [&str; 5] = ["run", "--agent-only", "--no-profiles", "--quiet", "--"];
-
 /// As env(1) reads it.
 fn assignment((name, value): &(OsString, OsString)) -> OsString {
     let mut text = name.clone();
@@ -117,7 +114,7 @@ impl Task {
             command.arg("env").args(environment.map(assignment));
         }
         if is_static {
-            command.arg(&session.launch.mega).args(BEGIN);
+            command.arg(&session.launch.mega).args(target::BEGIN);
         }
         // Before what `prepare` adds: that may keep it from calling prctl.
         if own.base_pages_only {

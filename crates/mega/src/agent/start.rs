@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use mega_cli::mosaic::target;
 use mega_linux::agent::profiles::Profiles;
 use mega_linux::sys::User;
 use mega_range::intent::Intent;
@@ -36,10 +37,10 @@ pub fn intent_of_ours() -> Option<Intent> {
     Intent::by_name(std::env::var_os(INTENT)?.as_encoded_bytes())
 }
 
-/// This program, which the command's user has to be able to run where the command is static.
+/// This program, which the command's user must be able to run if the command is static.
 ///
 /// # Errors
-/// He is not.
+/// The user may not read it.
 pub fn us_for(user: Option<&User>) -> Result<PathBuf> {
     let mega = std::env::current_exe().context("cannot locate this program")?;
     user.map_or(Ok(()), |user| library::check_readable(&mega, user))?;
@@ -57,7 +58,7 @@ pub fn begin_by_us(command: &mut Vec<OsString>, environment: &mut Environment) {
     let Ok(mega) = us_for(None) else { return };
     // Not into ourselves.
     environment.retain(|(name, _)| *name != PRELOAD);
-    let words = ["run", "--agent-only", "--no-profiles", "--quiet", "--"].map(OsString::from);
+    let words = target::BEGIN.map(OsString::from);
     command.splice(0..0, std::iter::once(mega.into_os_string()).chain(words));
 }
 
