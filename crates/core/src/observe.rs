@@ -95,7 +95,8 @@ pub enum Why {
 }
 
 impl Why {
-    const ALL: [Self; 11] = [
+    /// All of them.
+    pub const ALL: [Self; 11] = [
         Self::NoHugePage,
         Self::Prctl,
         Self::Mlocked,

@@ -9,6 +9,10 @@
 //! All readers stream in bounded memory and treat their input as hostile: an error names the byte, the record and the field, or the
 //! line and the column.
 
+// The name by which `testing` calls it, here and in the simulator.
+#[cfg(test)]
+extern crate self as mega_trace;
+
 mod advice;
 mod error;
 mod frame;
@@ -19,8 +23,8 @@ mod reader;
 mod reader_tests;
 mod record;
 mod scans;
-#[cfg(any(test, feature = "testing"))]
-pub mod testing;
+#[cfg(test)]
+mod testing;
 mod text;
 mod varint;
 mod writer;

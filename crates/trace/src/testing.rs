@@ -1,11 +1,10 @@
-//! Records of every kind, for property tests.
+//! Records of every kind, for property tests. Those of the simulator read this file, too: a feature for it would have all that depends on
+//! this crate built twice.
 
-use mega_core::observe::{Can, Machine, Observation, ProcessId, Region};
+use mega_core::observe::{Can, Machine, Observation, ProcessId, Region, Why};
 use mega_core::units::{BasePages, Blocks, Bytes, Share};
+use mega_trace::{Advice, Kind, Record, MOST_RUN};
 use proptest::prelude::*;
-
-use crate::writer::WHYS;
-use crate::{Advice, Kind, Record, MOST_RUN};
 
 /// Any record that a file can hold.
 pub fn any_record() -> impl Strategy<Value = Record> {
@@ -16,7 +15,7 @@ pub fn any_record() -> impl Strategy<Value = Record> {
         (pages(), pages(), pages()),
         proptest::option::of(pages()),
         any::<[bool; 7]>(),
-        proptest::option::of((0usize..11).prop_map(|i| WHYS[i])),
+        proptest::option::of(proptest::sample::select(&Why::ALL[..])),
     );
     let observation = observation.prop_map(|(region, (mapped, accessed, dirty), zero, flags, why)| {
         let [huge, shared, raced, aged, promote, demote, age] = flags;

@@ -231,12 +231,16 @@ impl<M: Memory, S: Source> Program<M> for Replay<S> {
 }
 
 #[cfg(test)]
+#[path = "../../../trace/src/testing.rs"]
+mod testing;
+
+#[cfg(test)]
 mod tests {
     use super::super::Recorder;
+    use super::testing::any_record;
     use super::*;
     use crate::workload::{run_to_end, CountingMemory, Spec, NAMES};
     use mega_core::units::HUGE_PAGE_BYTES;
-    use mega_trace::testing::any_record;
     use mega_trace::{Advice, Header, LackeyReader, Reader, TextReader};
     use proptest::prelude::*;
 
