@@ -1,8 +1,9 @@
-//! What the agent costs a program that maps, and what it and a profile save one that fills memory right at its start.
+//! What the agent costs a program that maps and one that sleeps, and what it and a profile save one that fills memory right at its start.
 //!
 //! `cargo bench -p mega-lab --bench agent -- [--rounds 20]`
 //!
 //! Each round runs both programs in turn: by themselves, with the agent inside, and with what an earlier run has shown (`mega profile`).
+//! Then three programs that hold memory and sleep, with the agent alone inside.
 
 mod bench;
 
@@ -18,6 +19,10 @@ use mega_lab::timing::clock::now_ns;
 const PAIRS: u64 = 20_000;
 /// What is mapped, by name.
 const SIZES: [(&str, usize); 2] = [("64 KB", 64 << 10), ("16 MB", 16 << 20)];
+/// What is held by who sleeps, how long it takes the helper to see that nothing happens, and how long it is watched.
+const HELD: usize = 300 << 20;
+const SETTLING: Duration = Duration::from_secs(12);
+const WATCHED: Duration = Duration::from_secs(20);
 /// Mappings that are filled, and their size.
 const FILLED: (usize, usize) = (3, 18 << 20);
 
@@ -36,6 +41,7 @@ fn main() {
         .map(|at| args[at + 1].as_str())
     {
         Some("maps") => return maps(),
+        Some("sleeps") => return sleeps(),
         Some(_) => return fills(),
         None => {}
     }
@@ -85,6 +91,13 @@ fn main() {
             ));
         }
     }
+    for _ in 0..3 {
+        let ppm = figures(&["run", "-q", "--agent-only"], "sleeps")[0];
+        show(&format!(
+            "helper of a program that sleeps on 300 MB: {:.3} % of a processor",
+            ppm / 1e4
+        ));
+    }
 }
 
 fn maps() {
@@ -101,13 +114,31 @@ fn maps() {
 fn fills() {
     std::thread::sleep(Duration::from_millis(20));
     let began = now_ns();
-    let mut all = Vec::new();
-    for _ in 0..FILLED.0 {
-        let memory = Mapping::new(FILLED.1).unwrap();
-        for page in 0..FILLED.1 / base_page_bytes() {
-            memory.page_words(page)[0].store(1, Relaxed);
-        }
-        all.push(memory);
-    }
+    let all: Vec<_> = (0..FILLED.0).map(|_| filled(FILLED.1)).collect();
     println!("{}", (now_ns() - began) / 1000);
+    drop(all);
+}
+
+fn filled(bytes: usize) -> Mapping {
+    let memory = Mapping::new(bytes).unwrap();
+    for page in 0..bytes / base_page_bytes() {
+        memory.page_words(page)[0].store(1, Relaxed);
+    }
+    memory
+}
+
+/// Prints the share of a processor that the helper takes, in millionths: it is this program's only child.
+fn sleeps() {
+    let _held = filled(HELD);
+    std::thread::sleep(SETTLING);
+    let own = std::process::id();
+    let helpers = std::fs::read_to_string(format!("/proc/{own}/task/{own}/children")).unwrap();
+    let file = format!("/proc/{}/schedstat", helpers.trim());
+    let ran = || -> u64 {
+        let said = std::fs::read_to_string(&file).unwrap();
+        said.split_whitespace().next().unwrap().parse().unwrap()
+    };
+    let (before, began) = (ran(), now_ns());
+    std::thread::sleep(WATCHED);
+    println!("{}", (ran() - before) * 1_000_000 / (now_ns() - began));
 }
