@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -590,6 +591,43 @@ fn a_signal_at_a_static_programs_start_ends_it_as_ever() {
     }
 }
 
+/// Has this system call fail with EPERM in the command, by a seccomp filter.
+fn refuse(command: &mut Command, call: i64) {
+    let step = |code: u32, k: u32, jt: u8| libc::sock_filter {
+        code: code as u16,
+        jt,
+        jf: 0,
+        k,
+    };
+    let program = [
+        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
+        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, call as u32, 1),
+        step(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW, 0),
+        step(
+            libc::BPF_RET | libc::BPF_K,
+            libc::SECCOMP_RET_ERRNO | libc::EPERM as u32,
+            0,
+        ),
+    ];
+    let install = move || {
+        let filter = libc::sock_fprog {
+            len: program.len() as u16,
+            filter: program.as_ptr().cast_mut(),
+        };
+        // SAFETY: numbers, and a program that lives through the call.
+        let error = unsafe {
+            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+                | libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter)
+        };
+        match error {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        }
+    };
+    // SAFETY: between fork and exec two system calls, on memory that was there before the fork.
+    unsafe { command.pre_exec(install) };
+}
+
 #[test]
 fn a_static_program_runs_without_it_where_it_cannot_begin_and_a_line_says_why() {
     let folder = tempfile::tempdir().unwrap();
@@ -608,9 +646,17 @@ fn a_static_program_runs_without_it_where_it_cannot_begin_and_a_line_says_why() 
     // What cargo builds for tests.
     let output = agent_only(&library(), &program, &["nothing"]).output().unwrap();
     without(output, "it needs a C library");
-    let (Some(shipped), true) = (shipped(), is_root()) else {
+    let Some(shipped) = shipped() else { return };
+    // As a container's filter has it.
+    let mut command = agent_only(&shipped, &program, &["nothing"]);
+    refuse(&mut command, libc::SYS_ptrace);
+    without(
+        command.output().unwrap(),
+        "it is static, and cannot be traced at its start: Operation not permitted",
+    );
+    if !is_root() {
         return;
-    };
+    }
     // No process more: no tracer.
     let folder = for_everybody(&[Path::new(env!("CARGO_BIN_EXE_mega")), &program]);
     fs::copy(shipped, folder.path().join("libmega_agent.so")).unwrap();
