@@ -280,9 +280,7 @@ fn blocks_are_made_on_the_node_that_lacks_them() {
     let (mut far, of_far) = kinds(1);
     let pid = far.pid.to_string();
     let mut args: Vec<&str> = OPEN.to_vec();
-    // Blocks for these regions and hardly more: the kernel's compaction of a node sometimes ends after a dozen blocks, however much lies free in
-    // base pages, and what is kept free beside them is another test's.
-    args.extend(["--compact=demand", "--free-blocks=2", pid.as_str()]);
+    args.extend(["--compact=demand", pid.as_str()]);
     let manager = Manager::start("manage", &args);
     let huge = || huge_among(far.pid, &of_far);
     let is_made = wait_until(SOON, || huge() + 1 >= REGIONS);
