@@ -17,6 +17,8 @@ use mega_core::journal::{Event, Line};
 use mega_lab::memory::{base_page_bytes, Mapping};
 use mega_linux::proc::{buddyinfo, ProcRoot};
 
+use rand_core::RngCore;
+use rand_pcg::Pcg64Mcg;
 use support::{addresses, huge_among, wait_until, Workload};
 use tool::{ready, Manager};
 
@@ -72,8 +74,8 @@ fn blocks_of(node: u32) -> u64 {
     buddyinfo::read(&ProcRoot::default()).unwrap().free_blocks_of(node).0
 }
 
-/// Memory that leaves a node free memory, but no free block: base pages of which every second was given back, and huge pages. The kernel makes
-/// no blocks by itself meanwhile.
+/// Memory that leaves a node free memory, but no free block: base pages of which half were given back, and huge pages. The kernel makes no
+/// blocks by itself meanwhile.
 struct Hog {
     _memory: Vec<Mapping>,
     proactiveness: String,
@@ -98,6 +100,7 @@ impl Hog {
                 memory.page_words(page)[0].store(1, std::sync::atomic::Ordering::Relaxed);
             }
         };
+        let mut rng = Pcg64Mcg::new(1);
         let mut all = Vec::new();
         let mut small = Vec::new();
         while free_of(node) > KEPT {
@@ -109,8 +112,10 @@ impl Hog {
         while blocks_of(node) > 0 {
             for _ in 0..2 {
                 let mut memory = small.pop().expect("blocks are left when all memory is taken");
-                for page in (0..STEP / base_page_bytes()).step_by(2) {
-                    let at = page * base_page_bytes();
+                // One of each two at random: where the kernel's scanner finds no free page it goes on by every 32nd, and would find none of
+                // those that all have odd numbers.
+                for pair in (0..STEP / base_page_bytes()).step_by(2) {
+                    let at = (pair + (rng.next_u32() & 1) as usize) * base_page_bytes();
                     memory.advise(at..at + base_page_bytes(), libc::MADV_DONTNEED).unwrap();
                 }
                 all.push(memory);
