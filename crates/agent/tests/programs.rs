@@ -125,10 +125,15 @@ fn a_scattered_sixth_stays_in_base_pages_memory() {
 fn mremap_and_realloc_go_on_after_advice() {
     let _alone = alone();
     for mode in ["remap", "grow"] {
-        let Some(ran) = while_advised(|| run(&[mode, "400"])) else {
-            return;
-        };
-        assert!(ran.ok().page(Field::Advised) > 0, "{mode} was never advised");
+        // It is over within a second, and the helper may not get a processor in time.
+        let mut advised = 0;
+        for _ in 0..3 {
+            let Some(ran) = while_advised(|| run(&[mode, "400"])) else {
+                return;
+            };
+            advised += ran.ok().page(Field::Advised);
+        }
+        assert!(advised > 0, "{mode} was never advised");
     }
 }
 
