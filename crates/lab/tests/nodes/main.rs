@@ -16,9 +16,9 @@ use mega_core::action::Deferred;
 use mega_core::journal::{Event, Line};
 use mega_lab::memory::{base_page_bytes, Mapping};
 use mega_linux::proc::{buddyinfo, ProcRoot};
-
 use rand_core::RngCore;
 use rand_pcg::Pcg64Mcg;
+
 use support::{addresses, huge_among, wait_until, Workload};
 use tool::{ready, Manager};
 
@@ -112,8 +112,8 @@ impl Hog {
         while blocks_of(node) > 0 {
             for _ in 0..2 {
                 let mut memory = small.pop().expect("blocks are left when all memory is taken");
-                // One of each two at random: where the kernel's scanner finds no free page it goes on by every 32nd, and would find none of
-                // those that all have odd numbers.
+                // One of each two at random: where the kernel's scanner finds no free page it goes on by every 32nd, and may miss a pattern
+                // (docs/linux.md).
                 for pair in (0..STEP / base_page_bytes()).step_by(2) {
                     let at = (pair + (rng.next_u32() & 1) as usize) * base_page_bytes();
                     memory.advise(at..at + base_page_bytes(), libc::MADV_DONTNEED).unwrap();
