@@ -9,15 +9,13 @@ use super::{Experiment, GIB};
 use crate::result::Record;
 use crate::variant::Variant;
 
-const VARIANTS: &[&str] = &[
-    "base",
-    "thp-always",
-    "mthp-64k",
-    "mega",
-    "thp-always+trim",
-    "auto",
-    "auto:known",
-];
+macro_rules! variants {
+    ($($preset:literal)?) => {
+        &["base", "thp-always", "mthp-64k", "mega", "thp-always+trim", "auto", "auto:known" $(, $preset)?]
+    };
+}
+
+const VARIANTS: &[&str] = variants!();
 
 /// Programs that a preset is for, or that stand for what it is for, and that preset as a variant.
 const PRESETS: &[(&str, &str)] = &[
@@ -34,12 +32,8 @@ const SLOWEST: &str = "request_p999_ns";
 const MEMORY: &str = "mean_rss_bytes";
 
 macro_rules! real {
-    ($name:literal, $program:literal, $share:expr, $bytes:expr, $title:literal, [$($main:literal),+]) => {
-        member!("programs", $name, $program, $share, $bytes, VARIANTS, $title, [$($main),+])
-    };
-    ($name:literal, $program:literal, $share:expr, $bytes:expr, $title:literal, [$($main:literal),+], $preset:literal) => {
-        member!("programs", $name, $program, $share, $bytes,
-            &["base", "thp-always", "mthp-64k", "mega", "thp-always+trim", "auto", "auto:known", $preset], $title, [$($main),+])
+    ($name:literal, $program:literal, $share:expr, $bytes:expr, $title:literal, [$($main:literal),+] $(, $preset:literal)?) => {
+        member!("programs", $name, $program, $share, $bytes, variants!($($preset)?), $title, [$($main),+])
     };
 }
 
