@@ -170,6 +170,7 @@ fn tick(mind: &mut Mind, maps: i32, state: &mut State) -> core::result::Result<u
         return Ok(idle(state));
     }
     state.decided_ns = now;
+    let begun = sys::processor_ns();
     mind.machine.look(now);
     if !is_ahead || now.saturating_sub(state.mappings_ns) > MAPPINGS_NS {
         state.mappings_ns = now;
@@ -199,12 +200,11 @@ fn tick(mind: &mut Mind, maps: i32, state: &mut State) -> core::result::Result<u
     status::set(Field::Dense, seen.dense.into());
     status::set(Field::Sparse, seen.sparse.into());
     status::set(Field::Holes, seen.holes.into());
-    let decided = sys::now_ns();
-    let looked = decided.saturating_sub(now);
+    let looked = sys::processor_ns().saturating_sub(begun);
     status::add(Field::Looks, 1);
     status::add(Field::LookNs, looked);
     act_on(mind, maps);
-    let acted = sys::now_ns().saturating_sub(decided);
+    let acted = sys::processor_ns().saturating_sub(begun).saturating_sub(looked);
     let share = match pace {
         Pace::Growing | Pace::Idle if conditions.is_busy => BUSY_LOOK_SHARE,
         _ => LOOK_SHARE,

@@ -38,7 +38,7 @@ fields! {
     Ticks "ticks",
     /// Looks at mappings and page tables.
     Looks "looks",
-    /// Time that looks and decisions took.
+    /// Processor time that looks and decisions took.
     LookNs "look_ns",
     /// Time that actions took.
     ActNs "act_ns",

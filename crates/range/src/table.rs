@@ -42,6 +42,8 @@ pub struct Range {
     pub advice: Advice,
     /// The first region that is not finished.
     pub edge: u64,
+    /// The last one in which anything was found; 0 is none.
+    pub last: u64,
     /// Its finished regions.
     pub density: Density,
     /// Regions finished one after another without a pause.
@@ -143,6 +145,7 @@ const NOTHING: Range = Range {
     is_part: false,
     advice: Advice::None,
     edge: 0,
+    last: 0,
     density: Density::NONE,
     streak: 0,
     grown_ns: 0,

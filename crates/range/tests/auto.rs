@@ -487,3 +487,15 @@ fn earlier_runs_alone_advise_nothing_that_is_found_mapped_already() {
     assert_eq!(world.kernel.huge(), 0);
     assert_eq!(world.waste, 0);
 }
+
+#[test]
+fn a_range_whose_first_region_stays_empty_is_learned_all_the_same() {
+    let mut world = world();
+    world.kernel.map(span(1000, 1064));
+    // One that stays as it is, and then elsewhere.
+    world.fill(Span::new(1001 * REGION, 1001 * REGION + 312 * PAGE), 64);
+    world.fill(span(1002, 1040), 64);
+    let range = world.auto.table().ranges()[0];
+    assert!(range.edge >= 1030 * REGION, "{range:?}");
+    assert!(world.kernel.is_advised(span(1000, 1064)));
+}

@@ -94,6 +94,7 @@ fn helper(pid: u32) -> Reason {
         const SIGKILL: usize = 9;
         let _ = sys::prctl(sys::PR_SET_PDEATHSIG, SIGKILL);
     }
+    sys::run_in_short_slices();
     let word = TID_WORD.load(Ordering::Relaxed);
     let left = || {
         // SAFETY: the word is mapped as long as the memory is, which is this helper's, too.

@@ -130,6 +130,7 @@ fn helper() -> Reason {
         let _ = sys::prctl(sys::PR_SET_NAME, c"mega-agent".as_ptr() as usize);
         let _ = sys::prctl(sys::PR_SET_TIMERSLACK, 1);
     }
+    sys::run_in_short_slices();
     status::set(Field::Helper, 2);
     status::set(Field::Reason, 0);
     // SAFETY: the process has left; this is the one helper.

@@ -19,15 +19,14 @@ impl Auto {
         looks: &mut u32,
         memory: &mut impl Memory,
     ) -> bool {
-        let first = crate::span::up(range.span.start);
         let end = range.end();
         let before = range.edge;
         let mut seen = [Population::default(); CHUNK];
         // Contents that are gone: freed, and mapped or filled anew.
-        if range.edge > first {
+        if range.span.contains(Span::region(range.last)) {
             let Some(last) = seen.get_mut(..1) else { return false };
             *looks = looks.saturating_sub(1);
-            if memory.populations(range.edge - REGION, last) && last.iter().all(|population| population.is_empty()) {
+            if memory.populations(range.last, last) && last.iter().all(|population| population.is_empty()) {
                 range.forget();
             }
         }
@@ -62,6 +61,7 @@ impl Auto {
             range.edge += finished * REGION;
             range.streak = range.streak.saturating_add(finished as u32);
             if finished > 0 {
+                range.last = range.edge - REGION;
                 range.waiting = (0, conditions.now_ns);
             }
             if finished as usize + 1 >= seen.len() && seen.len() > 1 && finished > 0 {
@@ -78,6 +78,7 @@ impl Auto {
             if !at_edge.is_empty() {
                 range.density.count(at_edge);
                 self.history.count(at_edge);
+                range.last = range.edge;
             }
             // One region, and then elsewhere, again and again: that of each which is mapped huge is mostly waste.
             range.lone += u32::from(range.streak == 1 && range.advice == Advice::Asked);
