@@ -259,8 +259,8 @@ pub unsafe fn prctl(option: usize, argument: usize) -> Result<usize> {
     unsafe { call(number::PRCTL, [option, argument, 0, 0, 0, 0]) }
 }
 
-/// Has the caller get a processor as soon as it wakes, for its share and no more: Linux lets whoever runs finish its slice,
-/// some milliseconds, but for one whose own slice is shorter (`PREEMPT_SHORT`, Linux 6.12).
+/// Sets the caller's slice to the shortest: a task that wakes may then preempt one with a longer slice, and gets no more
+/// than its share of the processor (`PREEMPT_SHORT`, Linux 6.12).
 pub fn run_in_short_slices() {
     const PR_GET_SECCOMP: usize = 21;
     /// The shortest that the kernel takes.
