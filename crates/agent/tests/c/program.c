@@ -241,10 +241,27 @@ static void single(void) {
 	CHECK(!unshare(CLONE_NEWUSER));
 }
 
+// The slice of a process in ns; 0 where the kernel does not say (before Linux 6.12).
+static uint64_t slice_of(int pid) {
+	struct {
+		uint32_t size, policy;
+		uint64_t flags;
+		int32_t nice;
+		uint32_t priority;
+		uint64_t slice, deadline, period;
+	} attributes = {0};
+	CHECK(!syscall(SYS_sched_getattr, pid, &attributes, sizeof attributes, 0));
+	return attributes.slice;
+}
+
 static void confined(void) {
 	int pid = wait_for_helper();
 	CHECK(pid);
 	pause_ms(50);
+	if (slice_of(0))
+		CHECK(slice_of(pid) == 100000);
+	else
+		fprintf(stderr, "the kernel does not say slices: not checked\n");
 	char path[64], line[256];
 	snprintf(path, sizeof path, "/proc/%d/status", pid);
 	FILE *file = fopen(path, "r");
