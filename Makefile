@@ -8,6 +8,7 @@
 #   longer than in make test: fuzz, fuzz-coverage, hostile, soak (two hours of everything at once), test-programs (real programs at full
 #     size under Memomania)
 #   packages (.deb and .rpm); test-packages (those under systemd in a clean Debian); test-sweeps (a sweep by GNU parallel, HyperQueue, Slurm)
+#   recordings (six real programs, recorded and simulated under every system)
 #   results (the documents' tables, from the records in results; make results RUN=1 simulates the papers' experiments anew first)
 
 SHELL := /bin/sh
@@ -24,7 +25,7 @@ AGENT := $(dir $(MEGA))../agent/libmega_agent.so
 
 TEST := $(CARGO) test --workspace --release --locked --no-fail-fast
 
-.PHONY: all setup setup-test build demo test test-machine test-beside test-vm test-module test-module-debug test-live test-reservation reservation-experiments fuzz fuzz-coverage hostile soak vm-experiments test-programs packages test-packages test-packages-ready test-sweeps check results lint bench install clean
+.PHONY: all setup setup-test build demo test test-machine test-beside test-vm test-module test-module-debug test-live test-reservation reservation-experiments recordings fuzz fuzz-coverage hostile soak vm-experiments test-programs packages test-packages test-packages-ready test-sweeps check results lint bench install clean
 
 all: build
 
@@ -147,6 +148,17 @@ soak: build setup-test
 hostile: setup-test
 	$(SUDO) env MEGA_HOSTILE=all $(CARGO) test --release --locked -p mega --test hostile -- --test-threads=1 --nocapture
 	$(SUDO) env MEGA_STORM_SECONDS=300 $(CARGO) test --release --locked -p mega-lab --test hazards storm -- --test-threads=1 --nocapture
+
+# Six real programs, recorded on base pages and simulated under every system: docs/simulator.md has the tables. Twenty minutes.
+RECORDED := numpy duckdb jvm node go redis
+SYSTEMS := base,thp-always,freebsd,quicksilver,lrbhps,hawkeye,ingens,mega,auto
+comma := ,
+space := $() $()
+recordings: build setup-test
+	$(SUDO) $(LAB) bench programs --only $(subst $(space),$(comma),$(RECORDED)) --record mega-results/recordings
+	@for program in $(RECORDED); do \
+		$(LAB) sim run --trace mega-results/recordings/$$program.trace --scans --system $(SYSTEMS) --interval 1s \
+			--keep results/recorded -o mega-results || exit 1; done
 
 # What reservations cost and give, counted in instructions: the same figures each time. Half an hour; builds two kernels.
 reservation-experiments: setup

@@ -7,11 +7,12 @@ use mega_lab::documents::fill;
 use mega_lab::experiment::{family, programs};
 use mega_lab::report::folder;
 use mega_lab::result::Record;
+use mega_lab::simulated::accuracy::{compare, Half, PARTS};
 use mega_lab::simulated::magnitudes::{magnitudes, table};
-use mega_lab::simulated::{self, beside, count};
+use mega_lab::simulated::{self, beside, count, recorded};
 
 /// Pages with tables in them.
-const PAGES: [&str; 2] = ["docs/simulator-experiments.md", "docs/presets.md"];
+const PAGES: [&str; 3] = ["docs/simulator-experiments.md", "docs/presets.md", "docs/simulator.md"];
 /// Pages that are made as a whole from the records of a family.
 const WHOLE: [(&str, &str); 2] = [("auto", "docs/auto.md"), ("programs", "docs/programs.md")];
 /// A record in a repository is small.
@@ -54,6 +55,15 @@ fn simulated_records() -> Vec<Record> {
     simulated::all().map(of).collect()
 }
 
+/// What the simulator says beside what the machine said.
+fn accuracy(half: Half) -> String {
+    let [live, counted, simulated] = PARTS.map(|part| {
+        let name = format!("results/accuracy/{}-{part}.json", half.name());
+        folder::read(&root().join(name)).unwrap_or_else(|error| panic!("{error}"))
+    });
+    compare(half, &live, &counted, &simulated).text()
+}
+
 /// Compares, or with MEGA_RESULTS=write replaces.
 fn is_or_becomes(path: &str, wanted: &str) {
     if std::env::var_os("MEGA_RESULTS").is_some_and(|value| value == "write") {
@@ -81,6 +91,8 @@ fn the_tables_of_the_documents_are_made_from_the_records() {
         "magnitudes" => Some(table(&magnitudes(&records))),
         "beside" => Some(beside::table(&beside::beside(&records))),
         "presets" => Some(programs::presets(&programs)),
+        "recorded" => Some(recorded::tables(&records("recorded"), &programs)),
+        "accuracy-held-out" => Some(accuracy(Half::HeldOut)),
         _ => None,
     };
     for path in PAGES {
@@ -136,7 +148,7 @@ fn pages_of_a_family_are_made_from_its_records() {
 #[test]
 fn each_record_is_whole_small_and_says_how_it_was_made() {
     let mut seen = 0;
-    for folder in ["simulated", "auto", "programs"] {
+    for folder in ["simulated", "auto", "programs", "accuracy", "recorded"] {
         for path in files(folder) {
             let shown = path.display();
             let record = folder::read(&path).unwrap_or_else(|error| panic!("{error}"));

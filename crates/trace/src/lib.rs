@@ -3,7 +3,8 @@
 //! ```text
 //!   Writer ─► file ─► Reader ─┐
 //!   text, Valgrind lackey ────┴─► Source ─┬─► Scans, what a policy is shown
-//!                                         └─► mega_sim::trace: replay on simulated memory, Parquet tables
+//!                                         ├─► Visits, scans as accesses ─┐
+//!                                         └──────────────────────────────┴─► mega_sim::trace: replay on simulated memory, Parquet tables
 //! ```
 //!
 //! All readers stream in bounded memory and treat their input as hostile: an error names the byte, the record and the field, or the
@@ -27,6 +28,7 @@ mod scans;
 mod testing;
 mod text;
 mod varint;
+mod visits;
 mod writer;
 
 pub use advice::Advice;
@@ -36,6 +38,7 @@ pub use reader::Reader;
 pub use record::{Header, Kind, Record, MOST_RUN};
 pub use scans::Scans;
 pub use text::{write_text, TextReader};
+pub use visits::Visits;
 pub use writer::Writer;
 
 /// Where records come from.

@@ -119,6 +119,7 @@ fn plan(cases: Vec<CasePlan>, variants: &[&str], main: &[&str]) -> Plan {
         prefault: !main.contains(&"free_blocks"),
         faults: main.iter().any(|name| name.starts_with("fault")),
         main: main.iter().map(ToString::to_string).collect(),
+        record: None,
     }
 }
 

@@ -8,6 +8,7 @@ pub mod manager;
 pub mod mosaic;
 pub mod noise;
 pub mod pictures;
+pub mod recorder;
 pub mod sampler;
 pub mod speedup;
 pub mod summary;

@@ -335,6 +335,8 @@ impl Bench<'_> {
                 Watched::default()
             },
             managers: Vec::new(),
+            record: self.plan.record.as_ref().map(|folder| folder.join(&case.name)),
+            recorders: Vec::new(),
             began: Instant::now(),
             phases: Vec::new(),
             values: BTreeMap::new(),
@@ -348,10 +350,12 @@ impl Bench<'_> {
             sampler,
             faults: watched,
             managers,
+            recorders,
             phases,
             values,
             ..
         } = watcher;
+        drop(recorders);
         let (faulted, distribution) = watched.read();
         drop(watched);
         run.values.extend(faulted);
@@ -529,6 +533,7 @@ mod tests {
             prefault: false,
             faults: false,
             main: Vec::new(),
+            record: None,
         };
         let options = Options {
             mega: PathBuf::new(),

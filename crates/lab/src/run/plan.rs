@@ -36,6 +36,8 @@ pub struct Plan {
     pub faults: bool,
     /// Metrics that are shown first, by name.
     pub main: Vec<String>,
+    /// Folder for recordings of what no manager manages.
+    pub record: Option<PathBuf>,
 }
 
 /// How to run it.

@@ -1,15 +1,19 @@
 //! Watches a program while it runs: attaches the manager, samples memory, marks phases.
 
 use std::collections::BTreeMap;
-use std::path::Path;
-use std::time::Instant;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use super::{Options, Progress};
 use crate::measure::faults::Watched;
 use crate::measure::manager::Manager;
+use crate::measure::recorder::Recorder;
 use crate::measure::sampler::{Memory, Sampler};
 use crate::prepare::condition::Kept;
 use crate::program::{ProgramError, Watch};
+
+/// Time between two scans of a recording: several for each second in which a program fills memory.
+const RECORDED_EVERY: Duration = Duration::from_millis(250);
 
 /// Watches one run.
 pub(super) struct Watcher<'a> {
@@ -21,6 +25,9 @@ pub(super) struct Watcher<'a> {
     pub sampler: Sampler,
     pub faults: Watched,
     pub managers: Vec<Manager>,
+    /// Where to record what has no manager, without the file's extension.
+    pub record: Option<PathBuf>,
+    pub recorders: Vec<Recorder>,
     pub began: Instant,
     pub phases: Vec<(f64, String)>,
     pub values: BTreeMap<String, f64>,
@@ -34,6 +41,13 @@ impl Watch for Watcher<'_> {
         if let Some(options) = &self.manager_options {
             let manager = Manager::start(&self.options.mega, options, pid, self.scratch, self.options.client_cpu)?;
             self.managers.push(manager);
+        } else if let Some(path) = &self.record {
+            let trace = match self.recorders.len() {
+                0 => path.with_extension("trace"),
+                n => path.with_extension(format!("{}.trace", n + 1)),
+            };
+            let recorder = Recorder::start(&self.options.mega, pid, &trace, RECORDED_EVERY)?;
+            self.recorders.push(recorder);
         }
         self.sampler.process(pid);
         self.faults.process(pid);

@@ -27,6 +27,7 @@ pub mod magnitudes;
 pub mod orderings;
 mod papers;
 pub mod parallel;
+pub mod recorded;
 pub mod sweep;
 mod tables;
 

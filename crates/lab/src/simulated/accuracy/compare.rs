@@ -3,7 +3,7 @@
 use mega_core::units::Share;
 use serde::Serialize;
 
-use super::runs::{TWINS, VARIANTS};
+use super::runs::Half;
 use crate::result::{Outcome, Record, Unit};
 use crate::stats::{median, paired, Interval, Paired};
 
@@ -145,16 +145,23 @@ fn same_order(live: f64, simulated: f64) -> bool {
     sign(live) * sign(simulated) >= 0
 }
 
+/// Whether a figure of this name is compared.
+#[must_use]
+pub fn is_compared(metric: &str) -> bool {
+    let mut twins = [Half::Seen, Half::HeldOut].into_iter().flat_map(Half::twins);
+    COUNTS.iter().any(|(name, ..)| *name == metric) || twins.any(|twin| twin.time == metric)
+}
+
 /// Sets both beside each other. `counted` are live runs with the faults counted, which slows them; times come from `live`.
 #[must_use]
-pub fn compare(live: &Record, counted: &Record, simulated: &Record) -> Accuracy {
+pub fn compare(half: Half, live: &Record, counted: &Record, simulated: &Record) -> Accuracy {
     let mut accuracy = Accuracy {
         compared: Vec::new(),
         orders: Vec::new(),
         quiet: Quiet::of(live),
     };
     let cases = live.cases.iter().enumerate();
-    for (c, twin) in cases.filter_map(|(c, case)| Some((c, TWINS.iter().find(|twin| twin.name == case.name)?))) {
+    for (c, twin) in cases.filter_map(|(c, case)| Some((c, half.twins().iter().find(|twin| twin.name == case.name)?))) {
         let mut add = |variant: &str, what: &str, live: (Option<f64>, Option<Interval>), simulated, percent, unit| {
             if let ((Some(live), live_interval), Some(simulated)) = (live, simulated) {
                 accuracy.compared.push(Compared {
@@ -169,7 +176,7 @@ pub fn compare(live: &Record, counted: &Record, simulated: &Record) -> Accuracy 
                 });
             }
         };
-        for (v, variant) in VARIANTS.iter().enumerate() {
+        for (v, variant) in half.variants().iter().enumerate() {
             for (metric, what, percent) in COUNTS {
                 let (from, unit) = match *metric {
                     "faults" => (counted, Unit::Count),
@@ -196,7 +203,7 @@ pub fn compare(live: &Record, counted: &Record, simulated: &Record) -> Accuracy 
                 );
             }
         }
-        let pairs = || (0..VARIANTS.len()).flat_map(|v| (0..v).map(move |over| (over, v)));
+        let pairs = || (0..half.variants().len()).flat_map(|v| (0..v).map(move |over| (over, v)));
         let ratios = |record| -> Option<Vec<f64>> {
             let ratio = |(over, v)| time_ratio(record, c, over, v, twin.time).ratio;
             pairs().map(ratio).collect()
@@ -247,9 +254,13 @@ impl Accuracy {
                 c.allowed,
             );
         }
-        let held = self.compared.iter().filter(|c| c.holds()).count();
+        let held = |is_time: bool| {
+            let of = || self.compared.iter().filter(|c| (c.unit == Unit::Ratio) == is_time);
+            format!("{} of {}", of().filter(|c| c.holds()).count(), of().count())
+        };
+        let (counts, times) = (held(false), held(true));
+        text += &format!("\n{counts} counts and sizes and {times} run times are within what is allowed");
         let open = self.compared.iter().filter(|c| c.is_open()).count();
-        text += &format!("\n{held} of {} figures are within what is allowed", self.compared.len());
         text += &match open {
             0 => ". ".to_string(),
             open => format!("; {open} more may be (?): the interval of what was measured reaches there. "),
@@ -335,7 +346,9 @@ mod tests {
         };
         let text = accuracy.text();
         assert!(!accuracy.holds() && text.contains("+20.0 % (!)") && text.contains("+20.0 % (?)"));
-        assert!(text.contains("0 of 2 figures are within what is allowed; 1 more may be (?)"));
+        assert!(
+            text.contains("0 of 0 counts and sizes and 0 of 2 run times are within what is allowed; 1 more may be (?)")
+        );
     }
 
     #[test]

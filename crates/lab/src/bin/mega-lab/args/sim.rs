@@ -42,7 +42,7 @@ pub enum SimCommand {
     Merge(SimMergeArgs),
     /// Measure what things cost on this machine
     Calibrate(SimCalibrateArgs),
-    /// Run five workloads live and simulated, and say how far apart they are
+    /// Run workloads live and simulated, and say how far apart they are
     Accuracy(SimAccuracyArgs),
     /// A paper's experiment by its name: see [`SimPaperArgs`].
     #[command(external_subcommand)]
@@ -155,6 +155,12 @@ pub struct SimRunArgs {
     #[arg(long, requires = "trace", conflicts_with_all = ["scenario", "workload"])]
     pub keep_times: bool,
 
+    /// With --trace: a recording of a process, which has scans and no accesses. New pages
+    /// are written, gone ones given back, accessed ones read, each at its time: memory and
+    /// huge pages follow from it, run times do not
+    #[arg(long, requires = "trace", conflicts_with_all = ["scenario", "workload"])]
+    pub scans: bool,
+
     /// Systems to run side by side (default: the scenario's, or base,thp-always,mega)
     #[arg(long, value_name = "S,S", value_delimiter = ',')]
     pub system: Vec<String>,
@@ -198,6 +204,10 @@ pub struct SimRunArgs {
     /// Folder for results, each in one of its own
     #[arg(short, long, value_name = "FOLDER", default_value = "mega-results")]
     pub output: PathBuf,
+
+    /// Also keep a small record here, as NAME.json, fit for a repository
+    #[arg(long, value_name = "FOLDER")]
+    pub keep: Option<PathBuf>,
 
     /// Runs at once (default: as many as there are processors)
     #[arg(long, value_name = "N", value_parser = parse_threads)]
@@ -350,8 +360,13 @@ back, and\ntakes about 45 minutes at scale 1."
 )]
 pub struct SimAccuracyArgs {
     /// Workloads (default: all)
-    #[arg(value_name = "WORKLOAD", value_parser = PossibleValuesParser::new(accuracy::workloads()))]
+    #[arg(value_name = "WORKLOAD", value_parser = PossibleValuesParser::new(accuracy_workloads()))]
     pub workloads: Vec<String>,
+
+    /// Those that nothing in the simulator was fitted to: other workloads, Redis among them,
+    /// other systems, fragmented memory
+    #[arg(long)]
+    pub held_out: bool,
 
     /// Size and length; 1 is 2 to 8 GB
     #[arg(long, value_name = "F", value_parser = parse_scale, default_value = "1")]
@@ -375,6 +390,11 @@ pub struct SimAccuracyArgs {
     #[arg(long, value_name = "FOLDER", conflicts_with_all = ["rounds", "workloads"])]
     pub kept: Option<PathBuf>,
 
+    /// Also keep small records of what was compared here: live, with faults counted,
+    /// simulated; fit for a repository
+    #[arg(long, value_name = "FOLDER")]
+    pub keep: Option<PathBuf>,
+
     /// Seed of everything random
     #[arg(long, value_name = "N", default_value = "1")]
     pub seed: u64,
@@ -392,7 +412,20 @@ pub struct SimAccuracyArgs {
     pub quiet: bool,
 }
 
+fn accuracy_workloads() -> Vec<&'static str> {
+    let halves = [accuracy::Half::Seen, accuracy::Half::HeldOut];
+    halves.into_iter().flat_map(accuracy::Half::workloads).collect()
+}
+
 impl SimAccuracyArgs {
+    /// What is asked for.
+    pub fn half(&self) -> accuracy::Half {
+        match self.held_out {
+            true => accuracy::Half::HeldOut,
+            false => accuracy::Half::Seen,
+        }
+    }
+
     /// For the live part.
     pub fn bench(&self) -> BenchOptions {
         BenchOptions {

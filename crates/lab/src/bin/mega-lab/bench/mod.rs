@@ -159,6 +159,7 @@ pub fn command(args: &BenchArgs) -> Result<Asked> {
         prefault: true,
         faults: args.faults,
         main: main.iter().map(ToString::to_string).collect(),
+        record: None,
     };
     if let Some(interval) = args.common.interval {
         plan.manager_options = vec!["--interval".to_string(), format!("{}ms", interval.as_millis())];
@@ -210,6 +211,11 @@ fn adjust(plan: &mut Plan, args: &BenchArgs) -> Result<()> {
         plan.cases.iter_mut().for_each(|case| case.condition = condition);
     }
     plan.faults |= args.faults;
+    if let Some(folder) = &args.record {
+        std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+        plan.variants.truncate(1);
+        plan.record = Some(folder.clone());
+    }
     Ok(())
 }
 

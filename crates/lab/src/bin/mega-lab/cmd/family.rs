@@ -85,6 +85,11 @@ pub fn run(family: Family, args: &BenchArgs) -> Result<()> {
             if bench::stop::asked() {
                 anyhow::bail!("stopped; the same command goes on");
             }
+            if args.record.is_some() {
+                let asked = bench::named(member.name, &args.common)?.adjusted(args)?;
+                bench::run(&asked, &args.common, 1)?.whole()?;
+                continue;
+            }
             if read(&path).is_ok_and(|record| record.settings.rounds >= rounds) {
                 say(&args.common, &format!("{}: there already", path.display()));
                 continue;

@@ -1,4 +1,4 @@
-//! `mega sim accuracy`: five workloads live and simulated, and how far apart they are.
+//! `mega sim accuracy`: workloads live and simulated, and how far apart they are.
 
 use std::io::Write;
 use std::path::Path;
@@ -24,6 +24,18 @@ use mega_cli::exit::Failure;
 
 /// Measures, simulates, compares.
 pub fn run(args: &SimAccuracyArgs) -> Result<()> {
+    let half = args.half();
+    if let Some(other) = args
+        .workloads
+        .iter()
+        .find(|asked| half.workloads().all(|name| name != **asked))
+    {
+        let text = match args.held_out {
+            true => format!("{other} is not held out"),
+            false => format!("{other} is held out: give --held-out"),
+        };
+        return Err(Failure::usage(text));
+    }
     let memory = meminfo::read(&ProcRoot::default()).context("cannot read how much memory there is")?;
     let memory = memory
         .total_bytes
@@ -41,7 +53,7 @@ pub fn run(args: &SimAccuracyArgs) -> Result<()> {
     };
     let workloads: Vec<String> = runs.live.cases.iter().map(|case| case.name.clone()).collect();
     let simulated = stop::at_once(|| simulated(args, &workloads, &machine))?;
-    let accuracy = accuracy::compare(&runs.live, &runs.counted, &simulated);
+    let accuracy = accuracy::compare(half, &runs.live, &runs.counted, &simulated);
     let folder = Folder::create(&args.output, NAME, super::now_unix_s())?;
     let (json, table) = (folder.path().join("accuracy.json"), folder.path().join("accuracy.md"));
     std::fs::write(&json, serde_json::to_string_pretty(&accuracy)?)
@@ -49,6 +61,12 @@ pub fn run(args: &SimAccuracyArgs) -> Result<()> {
         .and_then(|()| std::fs::write(folder.path().join(COSTS), costs_json))
         .and_then(|()| std::fs::write(folder.path().join(TLB), tlb + "\n"))
         .with_context(|| format!("cannot write to {}", folder.path().display()))?;
+    if let Some(folder) = &args.keep {
+        let parts = [&runs.live, &runs.counted, &simulated];
+        for (part, record) in accuracy::PARTS.into_iter().zip(parts) {
+            super::keep(folder, &format!("{}-{part}", half.name()), &accuracy::kept(record))?;
+        }
+    }
     let mut out = std::io::stdout().lock();
     if args.json {
         writeln!(out, "{}", serde_json::to_string(&accuracy)?)?;
@@ -93,7 +111,7 @@ fn measured(args: &SimAccuracyArgs) -> Result<(Runs, Costs, String)> {
             true => about(COUNTED, "live, with faults counted"),
             false => about(LIVE, "live"),
         };
-        let asked = Asked::of_plan(about, accuracy::plan(&args.workloads, args.scale, faults));
+        let asked = Asked::of_plan(about, accuracy::plan(args.half(), &args.workloads, args.scale, faults));
         let ran = bench::run(&asked, &args.bench(), rounds)?;
         ran.whole()?;
         Ok(ran.record)
@@ -117,7 +135,12 @@ fn kept(args: &SimAccuracyArgs, parent: &Path) -> Result<(Runs, Costs, String)> 
         counted: folder::read(&newest(COUNTED)?)?,
     };
     let workloads: Vec<String> = runs.live.cases.iter().map(|case| case.name.clone()).collect();
-    let asked = accuracy::plan(&workloads, args.scale, false);
+    let asked = accuracy::plan(args.half(), &workloads, args.scale, false);
+    if asked.cases.len() != runs.live.cases.len() {
+        let call = if args.held_out { "without" } else { "with" };
+        let text = format!("ran {}: call it {call} --held-out", workloads.join(", "));
+        return Err(Failure::usage(text));
+    }
     for (case, asked) in runs.live.cases.iter().zip(&asked.cases) {
         let here = asked.program.describe();
         if case.program != here {
@@ -171,9 +194,15 @@ impl Measured {
     }
 }
 
+/// The workload's name.
+fn placed_name(scenario: &Scenario) -> String {
+    let placed = &scenario.programs[0];
+    placed.name.clone().unwrap_or_else(|| placed.run.name().to_string())
+}
+
 /// The simulated runs.
 fn simulated(args: &SimAccuracyArgs, workloads: &[String], machine: &MachineSpec) -> Result<Record> {
-    let scenarios = accuracy::scenarios(workloads, args.scale, machine, args.seed);
+    let scenarios = accuracy::scenarios(args.half(), workloads, args.scale, machine, args.seed);
     let first = scenarios
         .first()
         .and_then(|of| of.first())
@@ -198,7 +227,7 @@ fn simulated(args: &SimAccuracyArgs, workloads: &[String], machine: &MachineSpec
                     "simulating [{}/{}] {}, {}",
                     n + 1,
                     jobs.len(),
-                    scenario.programs[0].run.name(),
+                    placed_name(scenario),
                     scenario.system
                 ));
             }
@@ -215,9 +244,9 @@ fn simulated(args: &SimAccuracyArgs, workloads: &[String], machine: &MachineSpec
     )?;
     lines.clear();
     let case = |of: &Vec<Scenario>| Case {
-        name: of[0].programs[0].run.name().to_string(),
+        name: placed_name(&of[0]),
         program: "as live".to_string(),
-        condition: "unfragmented".to_string(),
+        condition: figures::condition(of[0].fragment),
     };
     let programs: Vec<&str> = scenarios.iter().map(|of| of[0].programs[0].run.name()).collect();
     Ok(figures::record(Parts {

@@ -10,9 +10,10 @@ use mega_sim::cost::Costs;
 use mega_sim::machine::Machine;
 use mega_sim::trace::{Replay, ReplayOptions};
 use mega_sim::workload::{Program, Spec, NAMES};
-use mega_trace::{LackeyReader, Reader, TextReader};
+use mega_trace::{LackeyReader, Reader, TextReader, Visits};
 use serde_json::Value;
 
+use crate::args::SimRunArgs;
 use mega_cli::exit::Failure;
 
 /// A scenario or a sweep is no longer.
@@ -85,21 +86,34 @@ fn value(key: &str, text: &str) -> Result<Value, String> {
 }
 
 /// A trace as a program. Its format is told by its first bytes: the binary one's magic, Valgrind's marks, or else text.
-pub fn trace(path: &Path, process: Option<u32>, keep_times: bool) -> Result<Box<dyn Program<Machine>>> {
+pub fn trace(path: &Path, args: &SimRunArgs) -> Result<Box<dyn Program<Machine>>> {
     let name = || format!("trace {}", path.display());
     let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
     let mut file = BufReader::new(file);
     let first = file.fill_buf().with_context(name)?;
     let options = |map_unknown| ReplayOptions {
-        process,
+        process: args.process,
         map_unknown,
-        keep_times,
+        keep_times: args.keep_times || args.scans,
     };
     let marks = ["==", "I  ", " L ", " S ", " M "];
     let is_valgrind = marks.iter().any(|mark| first.starts_with(mark.as_bytes()));
     if first.starts_with(b"MEGATRACE") {
         let reader = Reader::new(file).with_context(name)?;
+        if args.scans {
+            let visits = Visits::new(reader, args.process);
+            // It has records of one process only, and no word of which.
+            let options = ReplayOptions {
+                process: None,
+                ..options(false)
+            };
+            return Ok(Box::new(Replay::new(visits, options)));
+        }
         return Ok(Box::new(Replay::new(reader, options(false))));
+    }
+    if args.scans {
+        let error = format!("{}: only a binary recording has scans", path.display());
+        return Err(Failure::usage(error));
     }
     if is_valgrind {
         // It has no mappings in it.

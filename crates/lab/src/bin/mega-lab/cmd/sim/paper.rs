@@ -69,7 +69,7 @@ fn wanted(names: &[String]) -> Result<Vec<&'static Experiment>> {
 
 /// The newest result of an experiment below this folder. The table is shown as it would have been.
 fn kept(experiment: &Experiment, parent: &Path, json: bool) -> Result<Record> {
-    let small = parent.join(small_name(experiment));
+    let small = parent.join(format!("{}.json", experiment.name));
     if small.is_file() {
         return shown(folder::read(&small)?, json);
     }
@@ -90,22 +90,14 @@ fn folder_name(experiment: &Experiment) -> String {
     format!("sim-{}", experiment.name)
 }
 
-/// A small record's file.
-fn small_name(experiment: &Experiment) -> String {
-    format!("{}.json", experiment.name)
-}
-
 /// Keeps a small record, with the command that makes it again.
 fn keep(experiment: &Experiment, record: &Record, folder: &Path, args: &SimPaperArgs) -> Result<()> {
-    std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let mut small = simulated::kept(record);
     small.settings.command = format!(
         "mega sim {} --scale {} --seed {}",
         experiment.name, args.scale, args.seed
     );
-    let text = serde_json::to_string(&small)? + "\n";
-    folder::write_whole(&folder.join(small_name(experiment)), text.as_bytes())?;
-    Ok(())
+    super::keep(folder, experiment.name, &small)
 }
 
 /// Runs one, shows its table beside the paper's, and keeps its record and report.

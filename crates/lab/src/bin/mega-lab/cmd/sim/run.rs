@@ -81,6 +81,9 @@ pub fn run(args: &SimRunArgs) -> Result<()> {
     let folder = Folder::create(&args.output, &asked.name, began_unix_s)?;
     folder.save(&record)?;
     let report = folder.save_report(&record)?;
+    if let Some(to) = &args.keep {
+        super::keep(to, &asked.name, &record.clone().small())?;
+    }
     super::present(&record, &report, args.json)
 }
 
@@ -136,7 +139,7 @@ fn asked(args: &SimRunArgs) -> Result<Asked> {
     // Once before it is run again and again: what is wrong with a trace's beginning is said at once.
     let program = match &args.trace {
         Some(trace) => {
-            input::trace(trace, args.process, args.keep_times)?;
+            input::trace(trace, args)?;
             format!("replays {}", trace.display())
         }
         None => {
@@ -228,7 +231,7 @@ fn one(asked: &Asked, args: &SimRunArgs, variant: usize, round: usize, observer:
     let outcome = match &args.trace {
         None => scenario.run(observer)?,
         Some(trace) => {
-            let program = input::trace(trace, args.process, args.keep_times)?;
+            let program = input::trace(trace, args)?;
             scenario.run_programs(vec![(asked.name.clone(), program)], observer)?
         }
     };
