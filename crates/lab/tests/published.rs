@@ -91,7 +91,7 @@ fn the_tables_of_the_documents_are_made_from_the_records() {
         "magnitudes" => Some(table(&magnitudes(&records))),
         "beside" => Some(beside::table(&beside::beside(&records))),
         "presets" => Some(programs::presets(&programs)),
-        "recorded" => Some(recorded::tables(&records("recorded"), &programs)),
+        "recorded" => Some(recorded::tables(&self::records("recorded"), &programs)),
         "accuracy-held-out" => Some(accuracy(Half::HeldOut)),
         _ => None,
     };

@@ -1,11 +1,11 @@
 //! MEGA (SYSTOR'19): its tables and figures.
 
-use super::{case, plan, program, published, Experiment, Setup, GB, GIB};
+use super::{case, plan, program, published, Experiment, Setup, GB, GIB, INGENS, MEGA};
 use crate::contiguity::FragKind;
 use crate::prepare::condition::Condition::{Fragmented, Unfragmented};
 use mega_core::units::Share;
 
-const SYSTEMS: &[&str] = &["base", "thp-always", "ingens", "mega"];
+const SYSTEMS: &[&str] = &["base", "thp-always", INGENS, MEGA, "auto"];
 
 /// What frees blocks: the kernel alone, or the planners of Ingens, MEGA and demand, beside the same policy. Nothing requests huge pages
 /// here, so the demand planner gets a free-block target: as many as possible.
@@ -29,7 +29,7 @@ pub(super) const LIST: &[Experiment] = &[
         setup: |scale| Setup {
             plan: plan(
                 vec![case("redis-set", program("redis-set", scale), Unfragmented)],
-                &["base", "thp-always", "mega"],
+                &["base", "thp-always", MEGA, "auto"],
                 &["elapsed_ns", "rss_bytes", "huge_bytes"],
             ),
             published: [
@@ -103,8 +103,8 @@ pub(super) const LIST: &[Experiment] = &[
             published: [
                 faults("Linux 4.16, base pages", "base", [900.0, 1500.0, 2800.0, 4200.0]),
                 faults("Linux 4.16, THP", "thp-always", [2900.0, 1800.0, 118_200.0, 123_800.0]),
-                faults("Ingens", "ingens", [1600.0, 1700.0, 4500.0, 400_800.0]),
-                faults("MEGA", "mega", [2500.0, 3100.0, 6100.0, 15_100.0]),
+                faults("Ingens", INGENS, [1600.0, 1700.0, 4500.0, 400_800.0]),
+                faults("MEGA", MEGA, [2500.0, 3100.0, 6100.0, 15_100.0]),
             ]
             .concat(),
             size: Some(sets(scale)),
@@ -121,7 +121,7 @@ pub(super) const LIST: &[Experiment] = &[
         setup: |scale| Setup {
             plan: plan(
                 vec![case("redis-hset", program("redis-hset", scale), Unfragmented)],
-                &["base", "thp-always", "ingens", "mega", "thp-always+trim"],
+                &["base", "thp-always", INGENS, MEGA, "thp-always+trim", "auto"],
                 &["rss_bytes", "huge_bytes", "waste_bytes", "elapsed_ns"],
             ),
             published: [
@@ -151,14 +151,14 @@ pub(super) const LIST: &[Experiment] = &[
                     "Table 4",
                     None,
                     "Ingens",
-                    Some("ingens"),
+                    Some(INGENS),
                     &[("huge_bytes", 2447.0 * 2_097_152.0), ("free_blocks", 50.0)],
                 ),
                 published(
                     "Table 4",
                     None,
                     "MEGA",
-                    Some("mega"),
+                    Some(MEGA),
                     &[("huge_bytes", 1024.0 * 2_097_152.0), ("free_blocks", 282.0)],
                 ),
             ]
@@ -181,8 +181,8 @@ pub(super) const LIST: &[Experiment] = &[
                 &["elapsed_ns", "promoted", "stall_ns"],
             ),
             published: [
-                published("Table 5", None, "Ingens", Some("ingens"), &[("elapsed_ns", 47.6e9)]),
-                published("Table 5", None, "MEGA", Some("mega"), &[("elapsed_ns", 30.0e9)]),
+                published("Table 5", None, "Ingens", Some(INGENS), &[("elapsed_ns", 47.6e9)]),
+                published("Table 5", None, "MEGA", Some(MEGA), &[("elapsed_ns", 30.0e9)]),
             ]
             .concat(),
             size: Some(format!("paper: 8 GB, 50 times; here {scale:.2} of both")),
@@ -203,8 +203,8 @@ pub(super) const LIST: &[Experiment] = &[
                 &["elapsed_ns", "huge_bytes"],
             ),
             published: [
-                published("Table 6", None, "Ingens", Some("ingens"), &[("elapsed_ns", 158.8e9)]),
-                published("Table 6", None, "MEGA", Some("mega"), &[("elapsed_ns", 324.1e9)]),
+                published("Table 6", None, "Ingens", Some(INGENS), &[("elapsed_ns", 158.8e9)]),
+                published("Table 6", None, "MEGA", Some(MEGA), &[("elapsed_ns", 324.1e9)]),
             ]
             .concat(),
             size: Some(format!("paper: 6 GB, 10 times; here {scale:.2} of the memory")),
@@ -221,7 +221,7 @@ pub(super) const LIST: &[Experiment] = &[
         setup: |scale| Setup {
             plan: plan(
                 vec![case("sizes", program("sizes", scale), Unfragmented)],
-                &["base", "thp-always", "mega"],
+                &["base", "thp-always", MEGA, "auto"],
                 &["free_blocks", "elapsed_ns", "compact_stall", "kcompactd_cpu_ns"],
             ),
             published: Vec::new(),
@@ -309,8 +309,8 @@ pub(super) const LIST: &[Experiment] = &[
                 ],
             ),
             published: [
-                big("Ingens", "ingens", [501.54, 278e6, 421e6, 79.75e9, 158.0]),
-                big("MEGA", "mega", [638.05, 104e6, 260e6, 62.69e9, 2306.0]),
+                big("Ingens", INGENS, [501.54, 278e6, 421e6, 79.75e9, 158.0]),
+                big("MEGA", MEGA, [638.05, 104e6, 260e6, 62.69e9, 2306.0]),
             ]
             .concat(),
             size: Some(format!("paper: 40,000 sets of 2 MB on 256 GB; here {scale:.2} of that")),
@@ -329,7 +329,7 @@ pub(super) const LIST: &[Experiment] = &[
                 ["gcc", "zstd", "python", "sqlite", "compute"]
                     .map(|name| case(name, program(name, scale), Unfragmented))
                     .into(),
-                &["thp-always", "base", "ingens", "mega"],
+                &["thp-always", "base", INGENS, MEGA, "auto"],
                 &["elapsed_ns", "rss_bytes", "manager_cpu_ns"],
             ),
             published: Vec::new(),
@@ -353,8 +353,8 @@ pub(super) const LIST: &[Experiment] = &[
             published: [
                 database("Linux 4.16, base pages", "base", 4895.21),
                 database("Linux 4.16, THP", "thp-always", 6056.84),
-                database("Ingens", "ingens", 4661.36),
-                database("MEGA", "mega", 5556.29),
+                database("Ingens", INGENS, 4661.36),
+                database("MEGA", MEGA, 5556.29),
             ]
             .concat(),
             size: Some("paper: 30 million rows, 8 threads, 1 minute; here scaled".to_string()),

@@ -90,6 +90,11 @@ impl Experiment {
     }
 }
 
+/// The papers' systems on this kernel, beside the papers' figures: their policy and their planner, without our budgets. MEGA has no demotion for
+/// zero-filled pages but of what is nothing else.
+pub(crate) const INGENS: &str = "ingens:compact=ingens:cpu-budget=100%:stall-budget=100%";
+pub(crate) const MEGA: &str = "mega:zdem=100%:compact=mega:cpu-budget=100%:stall-budget=100%";
+
 const GB: f64 = 1e9;
 const GIB: u64 = 1 << 30;
 

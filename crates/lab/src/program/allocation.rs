@@ -97,19 +97,32 @@ impl Allocation {
     }
 }
 
+/// The percentiles that are figures; those of the allocation-latency study among them.
+const PERCENTILES: [(f64, &str); 12] = [
+    (5.0, "alloc_p5_ns"),
+    (10.0, "alloc_p10_ns"),
+    (25.0, "alloc_p25_ns"),
+    (30.0, "alloc_p30_ns"),
+    (40.0, "alloc_p40_ns"),
+    (50.0, "alloc_p50_ns"),
+    (60.0, "alloc_p60_ns"),
+    (75.0, "alloc_p75_ns"),
+    (80.0, "alloc_p80_ns"),
+    (90.0, "alloc_p90_ns"),
+    (95.0, "alloc_p95_ns"),
+    (99.0, "alloc_p99_ns"),
+];
+
 /// Figures of the allocation.
 fn figures(took: &HogResult, prepared: Duration) -> Figures {
     let mut figures = Figures::default();
     let latency = &took.latency;
     let mut set = |name: &str, value: f64| figures.values.insert(name.to_string(), value);
     set("alloc_mean_ns", latency.mean_ns);
+    set("alloc_min_ns", latency.min_ns as f64);
     set("alloc_max_ns", latency.max_ns as f64);
-    for (percent, name) in [
-        (50.0, "alloc_p50_ns"),
-        (90.0, "alloc_p90_ns"),
-        (95.0, "alloc_p95_ns"),
-        (99.0, "alloc_p99_ns"),
-    ] {
+    set("alloc_deviation_ns", latency.deviation_ns);
+    for (percent, name) in PERCENTILES {
         if let Some(ns) = latency.percentile_ns(percent) {
             set(name, ns as f64);
         }
@@ -161,8 +174,18 @@ impl Program for Allocation {
     fn metrics(&self) -> Vec<Metric> {
         let ns = |name: &str, label: &str| metric(name, label, Unit::Ns, Better::Lower);
         vec![
+            detail(ns("alloc_min_ns", "allocation min")),
             ns("alloc_mean_ns", "allocation mean"),
+            detail(ns("alloc_deviation_ns", "allocation standard deviation")),
+            detail(ns("alloc_p5_ns", "allocation p5")),
+            detail(ns("alloc_p10_ns", "allocation p10")),
+            detail(ns("alloc_p25_ns", "allocation p25")),
+            detail(ns("alloc_p30_ns", "allocation p30")),
+            detail(ns("alloc_p40_ns", "allocation p40")),
             ns("alloc_p50_ns", "allocation p50"),
+            detail(ns("alloc_p60_ns", "allocation p60")),
+            detail(ns("alloc_p75_ns", "allocation p75")),
+            detail(ns("alloc_p80_ns", "allocation p80")),
             detail(ns("alloc_p90_ns", "allocation p90")),
             ns("alloc_p95_ns", "allocation p95"),
             detail(ns("alloc_p99_ns", "allocation p99")),

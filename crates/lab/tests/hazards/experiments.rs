@@ -90,6 +90,68 @@ fn an_experiment_runs_all_variants_keeps_its_results_and_puts_the_settings_back(
     assert!(page.contains("<svg") && !page.contains("http:") && !page.contains("https:"));
 }
 
+#[test]
+fn a_recorded_program_has_the_memory_in_the_simulator_that_it_had() {
+    let Some(_alone) = ready(1024) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (traces, output) = (folder.path().join("traces"), folder.path().join("results"));
+    let lab = env!("CARGO_BIN_EXE_mega-lab");
+    let record = ["--record", traces.to_str().unwrap(), "--"];
+    let program = [
+        lab,
+        "workload",
+        "sparse",
+        "--mib",
+        "512",
+        "--share",
+        "0.25",
+        "--seconds",
+        "3",
+    ];
+    let words: Vec<&str> = ["run", "--variants", "base,thp-always"]
+        .iter()
+        .chain(&record)
+        .chain(&program)
+        .copied()
+        .collect();
+    done(&bench(&output, &words).wait(PATIENCE));
+    let (_, live) = result(&output);
+    assert_eq!(
+        (live.variants.len(), live.runs.len()),
+        (1, 1),
+        "one run of the first variant"
+    );
+    let trace = traces.join("mega-lab.trace");
+    let simulated = folder.path().join("simulated");
+    let kept = folder.path().join("kept");
+    let [trace, to, keep] = [&trace, &simulated, &kept].map(|path| path.to_str().unwrap());
+    let systems = ["--system", "base,thp-always", "--keep", keep, "-o", to, "-q"];
+    let words: Vec<&str> = ["sim", "run", "--trace", trace, "--scans"]
+        .iter()
+        .chain(&systems)
+        .copied()
+        .collect();
+    done(&mega(&words));
+    let record = folder::read(&kept.join("mega-lab.json")).unwrap();
+    let peak = |record: &Record, variant: usize| record.values(0, variant, "peak_rss_bytes")[0].1;
+    let (was, base, huge) = (peak(&live, 0), peak(&record, 0), peak(&record, 1));
+    // Its own code and stack are none of the recording.
+    assert!(
+        (base - was).abs() < 16e6 && base > 128e6,
+        "{was} recorded, {base} simulated"
+    );
+    assert!(
+        huge > 500e6,
+        "a quarter of the pages, scattered, is all of it in huge pages: {huge}"
+    );
+    let none = mega(&["sim", "run", "--trace", "/dev/null", "--scans", "-o", to]);
+    assert!(
+        none.code() == 2 && none.complaints().contains("binary"),
+        "{}",
+        none.complaints()
+    );
+}
+
 /// Whether, at some time as long as this program runs, processors keep little memory for themselves, and a machine that reports free pages to a
 /// host does so with none but the largest blocks.
 fn freed_memory_is_for_others_while(program: &mut Program) -> bool {

@@ -2,8 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The percentiles that a summary has.
-pub const PERCENTILES: [f64; 10] = [5.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99];
+/// The percentiles that a summary has: the allocation-latency study's, and those of a long tail.
+pub const PERCENTILES: [f64; 14] = [
+    5.0, 10.0, 25.0, 30.0, 40.0, 50.0, 60.0, 75.0, 80.0, 90.0, 95.0, 99.0, 99.9, 99.99,
+];
 
 /// Latencies from `from_ns`, below `to_ns`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

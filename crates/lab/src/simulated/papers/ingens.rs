@@ -14,7 +14,7 @@ const THP: SystemOf = SystemOf {
 };
 const INGENS: SystemOf = SystemOf {
     paper: "Ingens",
-    live: "ingens",
+    live: crate::experiment::INGENS,
     text: "ingens:compact=chosen/ingens",
 };
 const MEGA: SystemOf = only("MEGA", "mega:compact=chosen/mega");

@@ -29,13 +29,13 @@ const THP: SystemOf = SystemOf {
 /// Ingens compacts the lowest blocks, 100 MB of each zone (section 4.3).
 const INGENS: SystemOf = SystemOf {
     paper: "Ingens",
-    live: "ingens",
+    live: crate::experiment::INGENS,
     text: "ingens:compact=chosen/ingens",
 };
 /// MEGA evacuates the blocks that it ranks first, 200 MB (section 3.4).
 const MEGA: SystemOf = SystemOf {
     paper: "MEGA",
-    live: "mega",
+    live: crate::experiment::MEGA,
     text: "mega:compact=chosen/mega",
 };
 /// Ours: its policy on the same kernel without compaction, to see its effect.

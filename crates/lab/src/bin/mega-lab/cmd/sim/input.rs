@@ -13,7 +13,6 @@ use mega_sim::workload::{Program, Spec, NAMES};
 use mega_trace::{LackeyReader, Reader, TextReader, Visits};
 use serde_json::Value;
 
-use crate::args::SimRunArgs;
 use mega_cli::exit::Failure;
 
 /// A scenario or a sweep is no longer.
@@ -86,22 +85,23 @@ fn value(key: &str, text: &str) -> Result<Value, String> {
 }
 
 /// A trace as a program. Its format is told by its first bytes: the binary one's magic, Valgrind's marks, or else text.
-pub fn trace(path: &Path, args: &SimRunArgs) -> Result<Box<dyn Program<Machine>>> {
+/// `scans`: what its scans saw is done, not its accesses.
+pub fn trace(path: &Path, scans: bool, asked: ReplayOptions) -> Result<Box<dyn Program<Machine>>> {
     let name = || format!("trace {}", path.display());
     let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
     let mut file = BufReader::new(file);
     let first = file.fill_buf().with_context(name)?;
     let options = |map_unknown| ReplayOptions {
-        process: args.process,
         map_unknown,
-        keep_times: args.keep_times || args.scans,
+        keep_times: asked.keep_times || scans,
+        ..asked
     };
     let marks = ["==", "I  ", " L ", " S ", " M "];
     let is_valgrind = marks.iter().any(|mark| first.starts_with(mark.as_bytes()));
     if first.starts_with(b"MEGATRACE") {
         let reader = Reader::new(file).with_context(name)?;
-        if args.scans {
-            let visits = Visits::new(reader, args.process);
+        if scans {
+            let visits = Visits::new(reader, asked.process);
             // It has records of one process only, and no word of which.
             let options = ReplayOptions {
                 process: None,
@@ -111,7 +111,7 @@ pub fn trace(path: &Path, args: &SimRunArgs) -> Result<Box<dyn Program<Machine>>
         }
         return Ok(Box::new(Replay::new(reader, options(false))));
     }
-    if args.scans {
+    if scans {
         let error = format!("{}: only a binary recording has scans", path.display());
         return Err(Failure::usage(error));
     }
@@ -184,9 +184,15 @@ mod tests {
             ("MEGATRACE", false),
         ] {
             std::fs::write(&path, text).unwrap();
-            assert_eq!(trace(&path, None, false).is_ok(), is_right, "{text}");
+            assert_eq!(
+                trace(&path, false, ReplayOptions::default()).is_ok(),
+                is_right,
+                "{text}"
+            );
         }
-        let error = trace(&folder.path().join("none"), None, false).err().unwrap();
+        let error = trace(&folder.path().join("none"), false, ReplayOptions::default())
+            .err()
+            .unwrap();
         assert!(error.to_string().starts_with("cannot read "));
     }
 }

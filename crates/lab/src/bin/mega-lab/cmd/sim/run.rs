@@ -14,6 +14,7 @@ use mega_lab::simulated::figures::{self, Parts};
 use mega_lab::simulated::parallel::{self, Told};
 use mega_lab::simulated::sweep::axes::{parse_fragment, seeded};
 use mega_sim::scenario::{CostsOf, Placed, Scenario, Silent, System};
+use mega_sim::trace::ReplayOptions;
 
 use super::input;
 use super::lines::Lines;
@@ -139,7 +140,7 @@ fn asked(args: &SimRunArgs) -> Result<Asked> {
     // Once before it is run again and again: what is wrong with a trace's beginning is said at once.
     let program = match &args.trace {
         Some(trace) => {
-            input::trace(trace, args)?;
+            input::trace(trace, args.scans, replay(args))?;
             format!("replays {}", trace.display())
         }
         None => {
@@ -213,6 +214,15 @@ fn machine(scenario: &mut Scenario, args: &SimMachine) -> Result<()> {
     Ok(())
 }
 
+/// How a trace is replayed.
+fn replay(args: &SimRunArgs) -> ReplayOptions {
+    ReplayOptions {
+        process: args.process,
+        keep_times: args.keep_times,
+        ..ReplayOptions::default()
+    }
+}
+
 /// A round's scenario under a system: each round has the next seeds.
 fn scenario_of(asked: &Asked, variant: usize, round: usize) -> Scenario {
     let mut scenario = asked.scenario.clone();
@@ -231,7 +241,7 @@ fn one(asked: &Asked, args: &SimRunArgs, variant: usize, round: usize, observer:
     let outcome = match &args.trace {
         None => scenario.run(observer)?,
         Some(trace) => {
-            let program = input::trace(trace, args)?;
+            let program = input::trace(trace, args.scans, replay(args))?;
             scenario.run_programs(vec![(asked.name.clone(), program)], observer)?
         }
     };
