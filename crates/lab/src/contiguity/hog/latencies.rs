@@ -114,7 +114,10 @@ mod tests {
         let l = Latencies::of(&ramp);
         assert_eq!((l.count, l.min_ns, l.max_ns, l.mean_ns), (10_000, 1, 10_000, 5000.5));
         let values: Vec<u64> = l.percentiles.iter().map(|(_, ns)| *ns).collect();
-        assert_eq!(values, [500, 1000, 2500, 5000, 7500, 9000, 9500, 9900, 9990, 9999]);
+        let expected = [
+            500, 1000, 2500, 3000, 4000, 5000, 6000, 7500, 8000, 9000, 9500, 9900, 9990, 9999,
+        ];
+        assert_eq!(values, expected);
         assert!((l.deviation_ns - 2886.751).abs() < 0.001);
         assert_eq!(l.percentile_ns(50.0), Some(5000));
     }

@@ -70,7 +70,10 @@ pub fn run(args: &BenchArgs) -> Result<()> {
 }
 
 fn rounds(args: &BenchArgs) -> usize {
-    args.common.rounds.unwrap_or(3)
+    match args.record {
+        Some(_) => 1,
+        None => args.common.rounds.unwrap_or(3),
+    }
 }
 
 fn list(args: &BenchArgs) -> Result<()> {
