@@ -132,6 +132,25 @@ fn the_counts_that_sentences_name_are_those_of_the_records() {
 }
 
 #[test]
+fn what_the_readme_says_of_real_programs_is_in_their_records() {
+    let records = records("programs");
+    let of = |variant: &str| {
+        let speeds = programs::speeds(&records, variant);
+        assert_eq!(speeds.len(), records.len(), "each ran under {variant}");
+        let gain = speeds.iter().filter(|speed| **speed >= 1.05).count();
+        (gain, speeds[0], speeds[speeds.len() - 1])
+    };
+    let ((thp, thp_least, thp_most), (auto, auto_least, auto_most)) = (of("thp-always"), of("auto"));
+    let wanted = format!(
+        "of {} real programs {thp} ran 1.05 times as fast as on base pages or faster under stock THP, {auto} under `auto`; the worst \
+         at {thp_least:.2} and {auto_least:.2}, the best at {thp_most:.2} and {auto_most:.2}",
+        records.len(),
+    );
+    let page = text("README.md").split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(page.contains(&wanted), "README.md does not say: {wanted}");
+}
+
+#[test]
 fn pages_of_a_family_are_made_from_its_records() {
     for (name, path) in WHOLE {
         let records = records(name);

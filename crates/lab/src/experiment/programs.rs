@@ -186,6 +186,17 @@ pub fn presets(records: &[Record]) -> String {
     out
 }
 
+/// How fast each program ran under a variant, relative to base pages, in rising order.
+#[must_use]
+pub fn speeds(records: &[Record], variant: &str) -> Vec<f64> {
+    let mut all: Vec<f64> = table::seen(records)
+        .iter()
+        .filter_map(|seen| seen.relative(variant, "base"))
+        .collect();
+    all.sort_by(f64::total_cmp);
+    all
+}
+
 /// docs/programs.svg.
 #[must_use]
 pub fn picture(records: &[Record]) -> String {
@@ -215,5 +226,7 @@ mod tests {
             "{text}"
         );
         assert!(!text.contains("touch"), "{text}");
+        let record = table::tests::touch("unfragmented", &times);
+        assert_eq!(speeds(&[record], "thp-always"), [2.0]);
     }
 }

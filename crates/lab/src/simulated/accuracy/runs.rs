@@ -176,7 +176,6 @@ const HELD_OUT: &[Twin] = &[
         r#","weight":4"#,
         "ops_per_s",
     ),
-    Twin::of("btree", Size::Mib(1024.0), Work::Seconds(15.0), &[], "", "ops_per_s"),
     Twin::of("graph", Size::Power(22.0), Work::Iterations(8), &[], "", "elapsed_ns"),
     Twin {
         name: "redis",

@@ -249,7 +249,7 @@ fn simulated(args: &SimAccuracyArgs, workloads: &[String], machine: &MachineSpec
         condition: figures::condition(of[0].fragment),
     };
     let programs: Vec<&str> = scenarios.iter().map(|of| of[0].programs[0].run.name()).collect();
-    Ok(figures::record(Parts {
+    let mut record = figures::record(Parts {
         about: about("accuracy-simulated", "simulated"),
         machine: figures::machine(&first.machine),
         cases: scenarios.iter().map(case).collect(),
@@ -260,5 +260,7 @@ fn simulated(args: &SimAccuracyArgs, workloads: &[String], machine: &MachineSpec
         rounds: 1,
         seed: args.seed,
         command: command_line(),
-    }))
+    });
+    record.settings.commit = super::commit();
+    Ok(record)
 }
