@@ -262,8 +262,8 @@ impl Accuracy {
         text += &format!("\n{counts} counts and sizes and {times} run times are within what is allowed");
         let open = self.compared.iter().filter(|c| c.is_open()).count();
         text += &match open {
-            0 => ". ".to_string(),
-            open => format!("; {open} more may be (?): the interval of what was measured reaches there. "),
+            0 => ".\n".to_string(),
+            open => format!(";\n{open} more may be (?): the interval of what was measured reaches there.\n"),
         };
         let wrong: Vec<&str> = self
             .orders
@@ -346,9 +346,8 @@ mod tests {
         };
         let text = accuracy.text();
         assert!(!accuracy.holds() && text.contains("+20.0 % (!)") && text.contains("+20.0 % (?)"));
-        assert!(
-            text.contains("0 of 0 counts and sizes and 0 of 2 run times are within what is allowed; 1 more may be (?)")
-        );
+        assert!(text
+            .contains("0 of 0 counts and sizes and 0 of 2 run times are within what is allowed;\n1 more may be (?)"));
     }
 
     #[test]
