@@ -149,7 +149,7 @@ hostile: setup-test
 	$(SUDO) env MEGA_HOSTILE=all $(CARGO) test --release --locked -p mega --test hostile -- --test-threads=1 --nocapture
 	$(SUDO) env MEGA_STORM_SECONDS=300 $(CARGO) test --release --locked -p mega-lab --test hazards storm -- --test-threads=1 --nocapture
 
-# Six real programs, recorded on base pages and simulated under every system: docs/simulator.md has the tables. Twenty minutes.
+# Six real programs, recorded on base pages and simulated under every system: docs/simulator.md has the tables. Three minutes, once they are installed.
 RECORDED := numpy sklearn clickhouse jvm go redis
 SYSTEMS := base,thp-always,freebsd,quicksilver,lrbhps,hawkeye,ingens,mega,auto
 comma := ,

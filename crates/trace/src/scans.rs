@@ -105,15 +105,14 @@ impl<S: Source> Scans<S> {
     }
 }
 
+/// Scans in tests.
 #[cfg(test)]
-mod tests {
+pub(crate) mod testing {
     use super::*;
-    use crate::testing::any_record;
     use mega_core::observe::{Can, Region};
     use mega_core::units::{BasePages, Blocks, Bytes};
-    use proptest::prelude::*;
 
-    fn region(number: u64, mapped: u32, accessed: u32) -> Record {
+    pub fn region(number: u64, mapped: u32, accessed: u32) -> Record {
         Record::Region(Observation {
             region: Region(number),
             mapped: BasePages(mapped),
@@ -128,11 +127,11 @@ mod tests {
         })
     }
 
-    fn process(pid: u32) -> Record {
+    pub fn process(pid: u32) -> Record {
         Record::Process(ProcessId { pid, started: 7 })
     }
 
-    fn scan() -> Record {
+    pub fn scan() -> Record {
         Record::Scan(Machine {
             available_bytes: Bytes(1),
             total_bytes: Bytes(2),
@@ -140,6 +139,14 @@ mod tests {
             pressure: None,
         })
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::testing::{process, region, scan};
+    use super::*;
+    use crate::testing::any_record;
+    use proptest::prelude::*;
 
     fn all(records: Vec<Record>) -> Result<Vec<Snapshot>, TraceError> {
         let mut scans = Scans::new(records.into_iter());

@@ -59,6 +59,8 @@ pub struct Visits<S> {
     held: BTreeMap<Region, Held>,
     ready: VecDeque<Record>,
     records: u64,
+    /// Regions of the process in all scans.
+    regions: u64,
 }
 
 impl<S: Source> Visits<S> {
@@ -74,6 +76,7 @@ impl<S: Source> Visits<S> {
             held: BTreeMap::new(),
             ready: VecDeque::new(),
             records: 0,
+            regions: 0,
         }
     }
 
@@ -181,6 +184,7 @@ impl<S: Source> Visits<S> {
         let mapped = self.mapped(seen.region);
         let (held, ready) = (self.held.entry(seen.region).or_default(), &mut self.ready);
         held.is_seen = true;
+        self.regions += 1;
         let (before, now) = (held.pages.count(), seen.mapped.0 as usize);
         let old = held.pages;
         // What no mapping is known for comes last: the replay counts it as left out.
@@ -270,6 +274,9 @@ impl<S: Source> Source for Visits<S> {
                 None => {
                     self.ended = true;
                     self.scan_ends();
+                    if self.regions == 0 {
+                        return Err(self.wrong("no scan shows memory of the process".to_string()));
+                    }
                 }
             }
         }
@@ -279,40 +286,11 @@ impl<S: Source> Source for Visits<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scans::testing::{process, region, scan};
     use crate::testing::any_record;
-    use mega_core::observe::{Can, Machine, ProcessId};
-    use mega_core::units::{BasePages, Blocks, Bytes};
     use proptest::prelude::*;
 
     const R: u64 = 5;
-
-    fn region(number: u64, mapped: u32, accessed: u32) -> Record {
-        Record::Region(Observation {
-            region: Region(number),
-            mapped: BasePages(mapped),
-            accessed: BasePages(accessed),
-            dirty: BasePages(0),
-            zero: Some(BasePages(0)),
-            huge: false,
-            shared: false,
-            raced: false,
-            aged: true,
-            can: Can::ALL,
-        })
-    }
-
-    fn process(pid: u32) -> Record {
-        Record::Process(ProcessId { pid, started: 7 })
-    }
-
-    fn scan() -> Record {
-        Record::Scan(Machine {
-            available_bytes: Bytes(1),
-            total_bytes: Bytes(2),
-            free_blocks: Blocks(3),
-            pressure: None,
-        })
-    }
 
     fn map(page: u64, pages: u64) -> Record {
         Record::Map {
@@ -396,6 +374,14 @@ mod tests {
         ];
         let expected = vec![map(0, 100), run(0, 100, Kind::Write), unmap, run(50, 50, Kind::Read)];
         assert_eq!(all(records), expected);
+    }
+
+    #[test]
+    fn without_scans_of_the_process_there_is_nothing_to_do() {
+        let records = vec![process(1), map(0, 100), scan(), process(2), region(R, 512, 512)];
+        let mut visits = Visits::new(records.into_iter(), None);
+        let found = std::iter::from_fn(|| visits.next_record().transpose()).find_map(Result::err);
+        assert!(found.is_some_and(|error| error.to_string().contains("no scan shows memory")));
     }
 
     proptest! {

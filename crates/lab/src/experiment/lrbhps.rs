@@ -186,15 +186,7 @@ pub(super) const LIST: &[Experiment] = &[
             plan: plan(
                 vec![case("graph-frag-100", program("graph", scale), fragmented())],
                 VARIANTS,
-                &[
-                    "thp_fault_alloc",
-                    "thp_fault_fallback",
-                    "compact_migrate_scanned",
-                    "compact_free_scanned",
-                    "compact_fail",
-                    "compact_success",
-                    "elapsed_ns",
-                ],
+                &[&COMPACTION[..], &["elapsed_ns"]].concat(),
             ),
             published: [
                 compaction(
@@ -244,15 +236,16 @@ fn memory(case: &str, [base, linux, t64, t256]: [f64; 4]) -> Vec<Published> {
 }
 
 /// Table 6: huge pages allocated and failed, pages scanned to migrate and to find free ones, compactions that failed and succeeded.
+const COMPACTION: [&str; 6] = [
+    "thp_fault_alloc",
+    "thp_fault_fallback",
+    "compact_migrate_scanned",
+    "compact_free_scanned",
+    "compact_fail",
+    "compact_success",
+];
+
 fn compaction(system: &str, variant: Option<&str>, counted: [f64; 6]) -> Vec<Published> {
-    let names = [
-        "thp_fault_alloc",
-        "thp_fault_fallback",
-        "compact_migrate_scanned",
-        "compact_free_scanned",
-        "compact_fail",
-        "compact_success",
-    ];
-    let values: Vec<(&str, f64)> = names.into_iter().zip(counted).collect();
+    let values: Vec<(&str, f64)> = COMPACTION.into_iter().zip(counted).collect();
     published("Table 6", Some("graph-frag-100"), system, variant, &values)
 }

@@ -90,8 +90,8 @@ impl Experiment {
     }
 }
 
-/// The papers' systems on this kernel, beside the papers' figures: their policy and their planner, without our budgets. MEGA has no demotion for
-/// zero-filled pages but of what is nothing else.
+/// The papers' systems on this kernel, beside the papers' figures: their policy and their planner, without our budgets. Of our demotion for
+/// zero-filled pages MEGA keeps that of huge pages that are nothing else.
 pub(crate) const INGENS: &str = "ingens:compact=ingens:cpu-budget=100%:stall-budget=100%";
 pub(crate) const MEGA: &str = "mega:zdem=100%:compact=mega:cpu-budget=100%:stall-budget=100%";
 

@@ -1,7 +1,7 @@
 //! A `mega record` beside a program on base pages: its memory as a trace, for the simulator.
 
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use rustix::process::{kill_process, Pid, Signal};
@@ -39,12 +39,33 @@ impl Recorder {
     }
 }
 
-impl Drop for Recorder {
-    fn drop(&mut self) {
-        // It has ended if the program has; if not it closes its file.
-        if let (Ok(None), Some(pid)) = (self.child.try_wait(), Pid::from_raw(self.child.id() as i32)) {
+impl Recorder {
+    /// Ends it, if it has not ended with the program, and says whether it recorded. Why not is on standard error.
+    ///
+    /// # Errors
+    /// It failed.
+    pub fn finish(mut self) -> Result<(), ProgramError> {
+        let why = match self.stop() {
+            Ok(status) if status.success() => return Ok(()),
+            Ok(status) => format!("it ended with {status}"),
+            Err(error) => error.to_string(),
+        };
+        Err(ProgramError::Start {
+            program: "mega record".to_string(),
+            why,
+        })
+    }
+
+    fn stop(&mut self) -> std::io::Result<ExitStatus> {
+        if let (None, Some(pid)) = (self.child.try_wait()?, Pid::from_raw(self.child.id() as i32)) {
             let _ = kill_process(pid, Signal::INT);
         }
-        let _ = self.child.wait();
+        self.child.wait()
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        let _ = self.stop();
     }
 }

@@ -23,6 +23,7 @@ use mega_linux::proc::{meminfo, ProcRoot};
 use crate::measure::counters::{Counters, KernelThreads};
 use crate::measure::faults::Watched;
 use crate::measure::noise::{Before, Probe};
+use crate::measure::recorder::Recorder;
 use crate::measure::sampler::Sampler;
 use crate::measure::{agent as inside, mosaic, speedup, summary};
 use crate::prepare::condition::Condition;
@@ -355,7 +356,7 @@ impl Bench<'_> {
             values,
             ..
         } = watcher;
-        drop(recorders);
+        let recorded = recorders.into_iter().try_for_each(Recorder::finish);
         let (faulted, distribution) = watched.read();
         drop(watched);
         run.values.extend(faulted);
@@ -433,7 +434,7 @@ impl Bench<'_> {
                 let said = "the kernel killed it at the memory limit".to_string();
                 Err(ProgramError::Ended { program, status, said })
             }
-            Ok(figures) => undone.and(managed).and(obeyed).map(|()| figures),
+            Ok(figures) => undone.and(managed).and(recorded).and(obeyed).map(|()| figures),
             Err(e) => Err(e),
         }
     }

@@ -36,7 +36,7 @@ pub struct Plan {
     pub faults: bool,
     /// Metrics that are shown first, by name.
     pub main: Vec<String>,
-    /// Folder for recordings of what no manager manages.
+    /// Folder for recordings of what no manager manages: CASE.trace, CASE.2.trace of a further process that the program names.
     pub record: Option<PathBuf>,
 }
 

@@ -371,6 +371,20 @@ fn traces_that_make_no_sense_and_places_that_cannot_be_written() {
             one_line(&mega(&["record", "--info", nothing]), 1, &[nothing]);
         }
 
+        // Accesses and no scans.
+        one_line(
+            &mega(&["sim", "run", "--trace", &good, "--scans", "-q", "-o", &path("to")]),
+            1,
+            &["no scan shows memory"],
+        );
+        one_line(&mega(&["sim", "accuracy", "churn"]), 2, &["churn", "give --held-out"]);
+        one_line(
+            &mega(&["sim", "accuracy", "--held-out", "touch"]),
+            2,
+            &["touch", "leave out --held-out"],
+        );
+        let bench = ["bench", "programs", "--record", &path("to"), "--variants", "auto"];
+        usage(&mega(&bench), 2, &["--variants"]);
         one_line(&mega(&["replay", &good]), 2, &["--policy"]);
         one_line(&mega(&["replay", &good, "--policy", "nope"]), 2, &["nope"]);
         one_line(&mega(&["replay", &good, "--policy", "mega"]), 1, &[&good, "no scans"]);

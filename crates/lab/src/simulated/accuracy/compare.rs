@@ -110,6 +110,8 @@ pub struct Accuracy {
     pub compared: Vec<Compared>,
     /// By workload: whether the variants come in the same order by run time.
     pub orders: Vec<(String, bool)>,
+    /// By workload: the simulated run time on base pages over the live one. Ratios between variants hide it, and say little where it is far from 1.
+    pub base_times: Vec<(String, f64)>,
     /// How far what was measured is to be trusted.
     pub quiet: Quiet,
 }
@@ -158,6 +160,7 @@ pub fn compare(half: Half, live: &Record, counted: &Record, simulated: &Record) 
     let mut accuracy = Accuracy {
         compared: Vec::new(),
         orders: Vec::new(),
+        base_times: Vec::new(),
         quiet: Quiet::of(live),
     };
     let cases = live.cases.iter().enumerate();
@@ -202,6 +205,13 @@ pub fn compare(half: Half, live: &Record, counted: &Record, simulated: &Record) 
                     Unit::Ratio,
                 );
             }
+        }
+        if let (Some(live), Some(simulated)) = (value(live, c, 0, twin.time), value(simulated, c, 0, twin.time)) {
+            let times = match twin.time.ends_with("_per_s") {
+                true => live / simulated,
+                false => simulated / live,
+            };
+            accuracy.base_times.push((twin.name.to_string(), times));
         }
         let pairs = || (0..half.variants().len()).flat_map(|v| (0..v).map(move |over| (over, v)));
         let ratios = |record| -> Option<Vec<f64>> {
@@ -278,6 +288,15 @@ impl Accuracy {
             ),
             wrong => format!("The order by run time differs in {}.\n", wrong.join(", ")),
         };
+        let times: Vec<String> = self
+            .base_times
+            .iter()
+            .map(|(name, times)| format!("{name} {times:.2}"))
+            .collect();
+        text += &format!(
+            "Simulated run time on base pages over the live one: {}.\n",
+            times.join(", ")
+        );
         text + &self.quiet.text()
     }
 }
@@ -342,9 +361,11 @@ mod tests {
         let accuracy = Accuracy {
             compared: vec![compared(0.5, 0.6, 15, Unit::Ratio), within(0.4, 0.53)],
             orders: vec![("gups".into(), true)],
+            base_times: vec![("gups".into(), 6.9)],
             quiet: Quiet::default(),
         };
         let text = accuracy.text();
+        assert!(text.contains("over the live one: gups 6.90.\n"), "{text}");
         assert!(!accuracy.holds() && text.contains("+20.0 % (!)") && text.contains("+20.0 % (?)"));
         assert!(text
             .contains("0 of 0 counts and sizes and 0 of 2 run times are within what is allowed;\n1 more may be (?)"));

@@ -114,9 +114,9 @@ pub struct BenchArgs {
     #[arg(long)]
     pub faults: bool,
 
-    /// Record each program's memory instead, in one run of the first variant:
-    /// FOLDER/PROGRAM.trace, for `mega sim --trace --scans`
-    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["aa", "faults", "list", "table"])]
+    /// Record each program's memory instead, in one run on base pages:
+    /// FOLDER/PROGRAM.trace, for `mega sim run --trace --scans`
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["variants", "aa", "faults", "list", "table"])]
     pub record: Option<PathBuf>,
 
     /// With `all`: run what fits into this time

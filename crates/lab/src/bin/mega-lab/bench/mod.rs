@@ -213,7 +213,7 @@ fn adjust(plan: &mut Plan, args: &BenchArgs) -> Result<()> {
     plan.faults |= args.faults;
     if let Some(folder) = &args.record {
         std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
-        plan.variants.truncate(1);
+        plan.variants = vec!["base".parse().map_err(Failure::usage)?];
         plan.record = Some(folder.clone());
     }
     Ok(())

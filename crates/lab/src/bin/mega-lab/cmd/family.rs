@@ -76,6 +76,9 @@ pub fn run(family: Family, args: &BenchArgs) -> Result<()> {
     if args.list {
         return list(family, &chosen, &around, rounds, args);
     }
+    if args.record.is_some() {
+        return record(&chosen, args);
+    }
     let folder = args.common.output.join(family.name);
     std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let mut failed = Vec::new();
@@ -84,11 +87,6 @@ pub fn run(family: Family, args: &BenchArgs) -> Result<()> {
             let path = record_of(&folder, family.own_name(member), around);
             if bench::stop::asked() {
                 anyhow::bail!("stopped; the same command goes on");
-            }
-            if args.record.is_some() {
-                let asked = bench::named(member.name, &args.common)?.adjusted(args)?;
-                bench::run(&asked, &args.common, 1)?.whole()?;
-                continue;
             }
             if read(&path).is_ok_and(|record| record.settings.rounds >= rounds) {
                 say(&args.common, &format!("{}: there already", path.display()));
@@ -101,6 +99,15 @@ pub fn run(family: Family, args: &BenchArgs) -> Result<()> {
         }
     }
     finish(&failed)
+}
+
+/// Records the programs' memory, one after another.
+fn record(chosen: &[&'static Experiment], args: &BenchArgs) -> Result<()> {
+    for member in chosen {
+        let asked = bench::named(member.name, &args.common)?.adjusted(args)?;
+        bench::run(&asked, &args.common, 1)?.whole()?;
+    }
+    Ok(())
 }
 
 fn say(options: &BenchOptions, text: &str) {

@@ -31,7 +31,7 @@ pub fn run(args: &SimAccuracyArgs) -> Result<()> {
         .find(|asked| half.workloads().all(|name| name != **asked))
     {
         let text = match args.held_out {
-            true => format!("{other} is not held out"),
+            true => format!("{other} is not held out: leave out --held-out"),
             false => format!("{other} is held out: give --held-out"),
         };
         return Err(Failure::usage(text));
