@@ -373,7 +373,7 @@ fn traces_that_make_no_sense_and_places_that_cannot_be_written() {
 
         // Accesses and no scans.
         one_line(
-            &mega(&["sim", "run", "--trace", &good, "--scans", "-q", "-o", &path("to")]),
+            &mega(&["sim", "run", "--trace", &good, "--scans", "-q", "-o", &path("results")]),
             1,
             &["no scan shows memory"],
         );
@@ -383,7 +383,7 @@ fn traces_that_make_no_sense_and_places_that_cannot_be_written() {
             2,
             &["touch", "leave out --held-out"],
         );
-        let bench = ["bench", "programs", "--record", &path("to"), "--variants", "auto"];
+        let bench = ["bench", "programs", "--record", &path("results"), "--variants", "auto"];
         usage(&mega(&bench), 2, &["--variants"]);
         one_line(&mega(&["replay", &good]), 2, &["--policy"]);
         one_line(&mega(&["replay", &good, "--policy", "nope"]), 2, &["nope"]);

@@ -294,7 +294,7 @@ impl Accuracy {
             .map(|(name, times)| format!("{name} {times:.2}"))
             .collect();
         text += &format!(
-            "Simulated run time on base pages over the live one: {}.\n",
+            "Simulated run time on base pages over the live one:\n{}.\n",
             times.join(", ")
         );
         text + &self.quiet.text()
@@ -365,7 +365,7 @@ mod tests {
             quiet: Quiet::default(),
         };
         let text = accuracy.text();
-        assert!(text.contains("over the live one: gups 6.90.\n"), "{text}");
+        assert!(text.contains("over the live one:\ngups 6.90.\n"), "{text}");
         assert!(!accuracy.holds() && text.contains("+20.0 % (!)") && text.contains("+20.0 % (?)"));
         assert!(text
             .contains("0 of 0 counts and sizes and 0 of 2 run times are within what is allowed;\n1 more may be (?)"));
