@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use mega_lab::documents::fill;
-use mega_lab::experiment::{family, programs};
+use mega_lab::experiment::{family, programs, tables};
 use mega_lab::report::folder;
 use mega_lab::result::Record;
 use mega_lab::simulated::accuracy::{compare, Half, PARTS};
@@ -12,7 +12,12 @@ use mega_lab::simulated::magnitudes::{magnitudes, table};
 use mega_lab::simulated::{self, beside, count, recorded};
 
 /// Pages with tables in them.
-const PAGES: [&str; 3] = ["docs/simulator-experiments.md", "docs/presets.md", "docs/simulator.md"];
+const PAGES: [&str; 4] = [
+    "docs/simulator-experiments.md",
+    "docs/presets.md",
+    "docs/simulator.md",
+    "docs/results.md",
+];
 /// Pages that are made as a whole from the records of a family.
 const WHOLE: [(&str, &str); 2] = [("auto", "docs/auto.md"), ("programs", "docs/programs.md")];
 /// A record in a repository is small.
@@ -85,7 +90,7 @@ fn is_or_becomes(path: &str, wanted: &str) {
 #[test]
 fn the_tables_of_the_documents_are_made_from_the_records() {
     let records = simulated_records();
-    let (orderings, programs) = (count(&records), self::records("programs"));
+    let (orderings, programs, live) = (count(&records), self::records("programs"), self::records("live"));
     let made = |name: &str| match name {
         "directions" => Some(orderings.counts()),
         "magnitudes" => Some(table(&magnitudes(&records))),
@@ -93,11 +98,29 @@ fn the_tables_of_the_documents_are_made_from_the_records() {
         "presets" => Some(programs::presets(&programs)),
         "recorded" => Some(recorded::tables(&self::records("recorded"), &programs)),
         "accuracy-held-out" => Some(accuracy(Half::HeldOut)),
-        _ => None,
+        "live-machine" => Some(tables::machine(&live)),
+        "live-directions" => Some(tables::directions(&live)),
+        _ => {
+            let name = name.strip_prefix("live ")?;
+            let record = live.iter().find(|record| record.experiment.name == name)?;
+            Some(tables::beside(record))
+        }
     };
     for path in PAGES {
         let filled = fill(&text(path), made).unwrap_or_else(|error| panic!("{path}: {error}"));
         is_or_becomes(path, &filled);
+    }
+}
+
+#[test]
+fn each_live_record_has_its_table() {
+    let page = text("docs/results.md");
+    for record in records("live") {
+        let name = &record.experiment.name;
+        assert!(
+            page.contains(&format!("<!-- from results: live {name} -->")),
+            "{name} is nowhere"
+        );
     }
 }
 
@@ -167,7 +190,7 @@ fn pages_of_a_family_are_made_from_its_records() {
 #[test]
 fn each_record_is_whole_small_and_says_how_it_was_made() {
     let mut seen = 0;
-    for folder in ["simulated", "auto", "programs", "accuracy", "recorded"] {
+    for folder in ["simulated", "live", "auto", "programs", "accuracy", "recorded"] {
         for path in files(folder) {
             let shown = path.display();
             let record = folder::read(&path).unwrap_or_else(|error| panic!("{error}"));

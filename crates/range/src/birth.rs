@@ -10,6 +10,8 @@ use crate::waste;
 pub const LEAST_DENSE: u32 = 16;
 /// Every so many-th new mapping stays on base pages, to see how densely the program fills it.
 pub const PROBES: u32 = 16;
+/// Regions of a probe that show how densely it is filled; the rest of it needs no base pages.
+pub const PROBED: u32 = 4;
 /// A mapping of so many regions is judged by its own: it is no probe.
 pub const MOST_PROBED: u64 = PROBES as u64 * 4;
 /// The part of the resident memory that the largest mapping advised at birth may have.

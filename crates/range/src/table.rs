@@ -23,7 +23,7 @@ pub enum Advice {
     Asked,
     /// Not to do so any more: it turned out to be sparse, or blocks were short.
     Withdrawn,
-    /// Nothing, since it stays on base pages as a probe of how densely the program fills memory.
+    /// Nothing yet, since its first regions are a probe, on base pages, of how densely the program fills memory.
     Probe,
     /// The kernel refuses huge pages here, or the program does.
     Ineligible,

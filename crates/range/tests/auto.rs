@@ -2,7 +2,7 @@
 
 mod support;
 
-use mega_range::birth::Birth;
+use mega_range::birth::{Birth, PROBED};
 use mega_range::density::Density;
 use mega_range::intent::Intent;
 use mega_range::orders::Outcome;
@@ -362,16 +362,39 @@ fn what_a_dense_program_maps_unseen_is_advised_at_the_first_look() {
         world.tick(1_000_000);
         assert_eq!(world.kernel.is_advised(unseen), is_advised, "every {step}th page");
     }
-    // But what stays on base pages to see how densely it is filled.
-    let mut world = filled(1);
-    let probe = span(3000, 3020);
-    world.kernel.map(probe);
-    world.auto.follow(&world.kernel.mappings.clone());
-    world.auto.born(probe.start, Birth::Probe);
-    let dense = world.auto.seen().dense;
-    world.fill(probe, 512);
-    assert!(!world.kernel.is_advised(probe));
-    assert!(world.auto.seen().dense >= dense + 19);
+}
+
+#[test]
+fn a_probe_stays_on_base_pages_until_it_has_shown_how_densely_it_is_filled() {
+    for (step, is_advised) in [(1, true), (2, false)] {
+        let mut world = filled(1);
+        let probe = span(3000, 3100);
+        world.kernel.map(probe);
+        world.auto.follow(&world.kernel.mappings.clone());
+        world.auto.born(probe.start, Birth::Probe);
+        let seen = world.auto.seen();
+        let mut touched = 0;
+        let shown = u64::from(PROBED) - 1;
+        for page in (0..100 * u64::from(PAGES)).step_by(step) {
+            world.kernel.touch(probe.start + page * PAGE);
+            touched += 1;
+            if touched % 100 == 0 {
+                world.tick(1_000_000);
+            }
+            let is_early = page < shown * u64::from(PAGES);
+            assert!(
+                !(is_early && world.kernel.is_advised(probe)),
+                "page {page}, every {step}th"
+            );
+        }
+        assert_eq!(world.kernel.is_advised(probe), is_advised, "every {step}th page");
+        let probed = if is_advised {
+            world.auto.seen().dense - seen.dense
+        } else {
+            world.auto.seen().sparse - seen.sparse
+        };
+        assert!(probed >= PROBED, "{probed} of every {step}th page");
+    }
 }
 
 #[test]

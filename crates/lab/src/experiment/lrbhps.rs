@@ -26,6 +26,53 @@ fn both(name: &str, scale: f64) -> Vec<CasePlan> {
 
 pub(super) const LIST: &[Experiment] = &[
     Experiment {
+        name: "lrbhps-fig1",
+        title: "huge pages of a heap that grows",
+        question: "Does memory that grows behind its mapping's end get huge pages in time?",
+        source: Some("LRBHPS, Figure 1"),
+        differs: Some(
+            "An array that realloc grows stands for canneal, whose package is not to be had; the figure's curve has no numbers",
+        ),
+        elsewhere: ELSEWHERE,
+        full_bytes: 5 * GIB,
+        setup: |scale| Setup {
+            plan: plan(
+                vec![case("grow", program("grow", scale), Unfragmented)],
+                VARIANTS,
+                &["peak_huge_bytes", "elapsed_ns"],
+            ),
+            published: Vec::new(),
+            size: Some(format!("2 GB three times, {scale:.2} of that here")),
+        },
+    },
+    Experiment {
+        name: "lrbhps-table1",
+        title: "2 GB allocated and written",
+        question: "What does it cost to zero memory page by page and in bulk?",
+        source: Some("LRBHPS, Table 1"),
+        differs: Some(
+            "The paper zeroes a huge page by other instructions; a stock kernel has one way, so page sizes are compared. The paper's \
+             5 s are nearly all the program's own",
+        ),
+        elsewhere: ELSEWHERE,
+        full_bytes: 3 * GIB,
+        setup: |scale| Setup {
+            plan: plan(
+                vec![case("touch", program("touch", scale * 0.5), Unfragmented)],
+                VARIANTS,
+                &["first_touch_ns", "elapsed_ns"],
+            ),
+            published: published(
+                "Table 1",
+                Some("touch"),
+                "Linux 6.1, zeroing by 4 KB",
+                Some("thp-always-defrag"),
+                &[("elapsed_ns", 5.2508e9)],
+            ),
+            size: Some(format!("the paper's 2 GB, {scale:.2} of that here")),
+        },
+    },
+    Experiment {
         name: "lrbhps-table2",
         title: "Redis, filled from empty",
         question: "What do huge pages at faults do to the latency of requests, with and without fragmentation?",

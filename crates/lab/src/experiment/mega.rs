@@ -317,6 +317,31 @@ pub(super) const LIST: &[Experiment] = &[
         },
     },
     Experiment {
+        name: "mega-after",
+        title: "free 2 MB blocks five minutes after such a Redis was filled",
+        question: "Which planners go on to restore contiguity once nobody asks for it?",
+        source: Some("MEGA (SYSTOR'19), section 4.5"),
+        differs: Some(
+            "The paper has no numbers: Ingens' blocks stay as they are, MEGA's increase, and with more sets Ingens' machine kills \
+             the store; how many sets that were is not said, so nobody is killed here",
+        ),
+        elsewhere: Some("compaction of chosen blocks: the simulator, and the kernel tier"),
+        full_bytes: 140 * GIB,
+        setup: |scale| Setup {
+            plan: plan(
+                vec![case(
+                    "redis-2m-after",
+                    program("redis-2m-after", scale),
+                    Fragmented(Share::percent(90), FragKind::Holes),
+                )],
+                SYSTEMS,
+                &["free_blocks", "compaction_moved_pages", "rss_bytes"],
+            ),
+            published: Vec::new(),
+            size: Some(format!("paper: 40,000 sets of 2 MB on 256 GB; here {scale:.2} of that")),
+        },
+    },
+    Experiment {
         name: "mega-fig3",
         title: "programs that huge pages do not help",
         question: "What does managing cost programs that do not benefit?",

@@ -20,6 +20,7 @@ mod memomania;
 mod ours;
 pub mod programs;
 mod study;
+pub mod tables;
 
 /// One experiment.
 #[derive(Debug, Clone, Copy)]

@@ -345,6 +345,11 @@ static CATALOGUE: &[Entry] = &[
         make: |scale| Box::new(Redis::big(scale)),
     },
     Entry {
+        name: "redis-2m-after",
+        help: "the same, and five idle minutes after it (MEGA, section 4.5)",
+        make: |scale| Box::new(Redis::big_after(scale)),
+    },
+    Entry {
         name: "memcached",
         help: "gets and sets of 4 KB, 9:1, by a Zipf law, in a loaded memcached",
         make: |scale| Box::new(Memcached::zipf(scale)),

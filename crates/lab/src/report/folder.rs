@@ -246,6 +246,17 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), FolderError> {
     write().map_err(|e| cannot_write(path, e))
 }
 
+/// Keeps a small record, fit for a repository, as NAME.json in `folder`.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn keep(folder: &Path, name: &str, record: &Record) -> Result<(), FolderError> {
+    fs::create_dir_all(folder).map_err(|e| cannot_write(folder, e))?;
+    let path = folder.join(format!("{name}.json"));
+    let text = serde_json::to_string(&record.clone().small()).map_err(|e| cannot_write(&path, e.into()))?;
+    write_whole(&path, (text + "\n").as_bytes())
+}
+
 /// Temporary files are private; results written with sudo should be readable by all.
 pub(crate) fn readable_by_all(file: &fs::File) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt;

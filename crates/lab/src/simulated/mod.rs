@@ -33,6 +33,7 @@ mod tables;
 
 pub use experiment::{Case, Experiment, Miss, Progress, Setup, SystemOf, Words};
 pub use kept::kept;
+pub(crate) use orderings::{compared, Reproduced};
 pub use orderings::{count, Orderings};
 pub use papers::{all, find};
 pub use tables::side_by_side;

@@ -81,7 +81,8 @@ impl Reproduced {
         100.0 * self.reproduced as f64 / self.of as f64
     }
 
-    fn add(&mut self, reproduced: bool) {
+    /// Counts one.
+    pub(crate) fn add(&mut self, reproduced: bool) {
         self.of += 1;
         self.reproduced += usize::from(reproduced);
     }
@@ -111,7 +112,8 @@ pub fn count(records: &[Record]) -> Orderings {
             continue;
         };
         let record = record.by_what_differs();
-        let mut found = compared(&record, experiment.paper);
+        let known = |one: &Published| !is_input(&record.experiment.name, &one.metric, &one.system);
+        let mut found = compared(&record, experiment.paper, &known);
         for words in experiment.words {
             found.extend(in_words(&record, experiment.paper, words));
         }
@@ -143,13 +145,14 @@ fn unit_of(record: &Record, metric: &str) -> Unit {
     found.map_or(Unit::Ratio, |metric| metric.unit)
 }
 
-fn compared(record: &Record, paper: &str) -> Vec<Compared> {
+/// Every two systems of a record that the paper has the same figure of, where that figure counts.
+pub(crate) fn compared(record: &Record, paper: &str, counts: &dyn Fn(&Published) -> bool) -> Vec<Compared> {
     let mut all = Vec::new();
     for (index, case) in record.cases.iter().enumerate() {
         let of_case = |p: &&Published| p.case.as_ref().is_none_or(|name| *name == case.name);
         let mut by_metric: BTreeMap<&str, Vec<&Published>> = BTreeMap::new();
         for one in record.published.iter().filter(of_case) {
-            if one.variant.is_some() && !is_input(&record.experiment.name, &one.metric, &one.system) {
+            if one.variant.is_some() && counts(one) {
                 by_metric.entry(one.metric.as_str()).or_default().push(one);
             }
         }

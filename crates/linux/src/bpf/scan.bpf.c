@@ -283,41 +283,67 @@ PASS __u64 mega_any_odd(void)
 	return odd;
 }
 
+/*
+ * The rarer passes go in eight parts of 64 entries, each part a global function
+ * again: the verifier then follows 64 turns of a loop and not 512, which took
+ * most of the time in which all this is loaded.
+ */
+#define PARTS 8
+#define PART (512 / PARTS)
+
+static __always_inline const __u64 *part_of(struct scratch *t, __u32 part)
+{
+	return &t->pte[(part & (PARTS - 1)) * PART];
+}
+
 /* The sum where there are such, with the count of swapped ones in a lane. */
-PASS __u64 mega_sum_odd(void)
+PASS __u64 mega_sum_odd_part(__u32 part)
 {
 	struct scratch *t = scratch();
+	const __u64 *entries;
 	__u64 sum = 0;
 
 	if (!t)
 		return 0;
-	for (int i = 0; i < 512; i++) {
-		__u64 v = t->pte[i];
+	entries = part_of(t, part);
+	for (int i = 0; i < PART; i++) {
+		__u64 v = entries[i];
 		__u64 present = (v | v >> 8) & 1; /* P or PROTNONE */
+		__u64 minus = -v;
 
 		sum += LANES((v | P) & -present);
-		v = (v | -v) >> 63;
 		/* A branch here would double the verifier's states. */
-		asm volatile("" : "+r"(v));
+		asm volatile("" : "+r"(minus));
+		v = (v | minus) >> 63;
 		sum += (v & (present ^ 1)) << LANE_SWAPPED_AT;
 	}
 	return sum;
 }
 
+PASS __u64 mega_sum_odd(void)
+{
+	__u64 sum = 0;
+
+	for (int part = 0; part < PARTS; part++)
+		sum += mega_sum_odd_part(part);
+	return sum;
+}
+
 /* What only write-protected entries can be: the zero page, or saved dirty (times 2^16). */
-PASS __u64 mega_protected_pages(void)
+PASS __u64 mega_protected_part(__u32 part)
 {
 	struct mega_shared *s = shared();
 	struct scratch *t = scratch();
+	const __u64 *entries;
 	__u64 n = 0, mask, zero;
 
 	if (!s || !t)
 		return 0;
 	mask = s->machine.frame_mask | P;
 	zero = s->machine.zero_entry | P;
-#pragma clang loop unroll_count(8)
-	for (int i = 0; i < 512; i++) {
-		__u64 v = t->pte[i];
+	entries = part_of(t, part);
+	for (int i = 0; i < PART; i++) {
+		__u64 v = entries[i];
 		__u64 differs = (v & mask) ^ zero;
 
 		n += ((v | v >> 8) & ~(v >> 1) & v >> SAVED_DIRTY_AT & 1) << 16;
@@ -327,43 +353,84 @@ PASS __u64 mega_protected_pages(void)
 	return n;
 }
 
-/* How many of the present, not accessed pages have PG_young set. */
-PASS __u64 mega_young_pages(void)
+PASS __u64 mega_protected_pages(void)
+{
+	__u64 n = 0;
+
+	for (int part = 0; part < PARTS; part++)
+		n += mega_protected_part(part);
+	return n;
+}
+
+/* PG_young of the page that an entry maps, if the entry is present and not accessed. */
+static __always_inline __u64 entry_young(struct mega_shared *s, __u64 v)
+{
+	if ((v & (P | A | SPECIAL)) != P)
+		return 0;
+	return page_young(page_of(s, v), young_bit());
+}
+
+/* The same of the entry `i` of the table in scratch. */
+PASS __u64 mega_young_at(__u32 i)
 {
 	struct mega_shared *s = shared();
 	struct scratch *t = scratch();
-	__u32 bit = young_bit();
+
+	return s && t ? entry_young(s, t->pte[i & 511]) : 0;
+}
+
+/* How many of the present, not accessed pages have PG_young set. */
+PASS __u64 mega_young_part(__u32 part)
+{
+	struct mega_shared *s = shared();
+	struct scratch *t = scratch();
+	const __u64 *entries;
 	__u64 n = 0;
 
 	if (!s || !t)
 		return 0;
-	for (int i = 0; i < 512; i++) {
-		__u64 v = t->pte[i];
-
-		if ((v & (P | A | SPECIAL)) == P)
-			n += page_young(page_of(s, v), bit);
-	}
+	entries = part_of(t, part);
+	for (int i = 0; i < PART; i++)
+		n += entry_young(s, entries[i]);
 	return n;
+}
+
+PASS __u64 mega_young_pages(void)
+{
+	__u64 n = 0;
+
+	for (int part = 0; part < PARTS; part++)
+		n += mega_young_part(part);
+	return n;
+}
+
+/* The first write-protected ordinary entry; 0 for none. */
+PASS __u64 mega_protected_entry(__u32 part)
+{
+	struct scratch *t = scratch();
+	const __u64 *entries;
+
+	if (!t)
+		return 0;
+	entries = part_of(t, part);
+	for (int i = 0; i < PART; i++) {
+		__u64 v = entries[i];
+
+		if ((v & (P | RW | SPECIAL)) == P)
+			return v;
+	}
+	return 0;
 }
 
 /* Is the first write-protected ordinary page mapped by others too? */
 PASS __u64 mega_sample_shared(void)
 {
 	struct mega_shared *s = shared();
-	struct scratch *t = scratch();
 	__u64 found = 0;
 
-	if (!s || !t)
-		return 0;
-	for (int i = 0; i < 512; i++) {
-		__u64 v = t->pte[i];
-
-		if ((v & (P | RW | SPECIAL)) == P) {
-			found = v;
-			break;
-		}
-	}
-	return found && page_shared(page_of(s, found));
+	for (int part = 0; part < PARTS && !found; part++)
+		found = mega_protected_entry(part);
+	return s && found && page_shared(page_of(s, found));
 }
 
 /* All bits of the 4096 bytes in scratch. */
@@ -546,21 +613,6 @@ static __always_inline __u64 entry_of(struct mega_shared *s, struct scratch *t,
 {
 	load_gb(s, t, c, at);
 	return c->state == GB_TABLE ? t->pmd[(at >> 21) & 511] : 0;
-}
-
-/* PG_young of the page that entry `i` of the table in scratch maps, if that entry is present and not accessed. */
-PASS __u64 mega_young_at(__u32 i)
-{
-	struct mega_shared *s = shared();
-	struct scratch *t = scratch();
-	__u64 v;
-
-	if (!s || !t)
-		return 0;
-	v = t->pte[i & 511];
-	if ((v & (P | A | SPECIAL)) != P)
-		return 0;
-	return page_young(page_of(s, v), young_bit());
 }
 
 /*

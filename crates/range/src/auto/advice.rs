@@ -1,7 +1,7 @@
 //! Advises a range that fills densely, and withdraws the advice where it does not any more.
 
 use super::Auto;
-use crate::birth::{Births, MOST_PROBED, PROBES};
+use crate::birth::{Births, MOST_PROBED, PROBED, PROBES};
 use crate::density::Density;
 use crate::orders::{Order, Orders};
 use crate::span::{Span, REGION};
@@ -50,12 +50,16 @@ impl Auto {
                     });
                 }
             }
-            Advice::None | Advice::Withdrawn => {
+            Advice::None | Advice::Withdrawn | Advice::Probe => {
                 // What was mapped where the program's own call was not seen is as good as born now.
                 let is_born = range.advice == Advice::None
                     && range.density == Density::NONE
                     && births.is_candidate(range.mapping.bytes());
-                let is_dense = is_born || range.density.is_dense(self.history.least_for_new_range());
+                let least = match range.advice {
+                    Advice::Probe => PROBED,
+                    _ => self.history.least_for_new_range(),
+                };
+                let is_dense = is_born || range.density.is_dense(least);
                 let is_worth = rest.region_count() > 0 && is_dense;
                 let may =
                     self.intent.allows_huge_faults() && !conditions.is_short_of_blocks && !conditions.is_near_limit;
@@ -77,7 +81,7 @@ impl Auto {
                     self.mark(range.mapping, |range| range.advice = Advice::Asked);
                 }
             }
-            Advice::Probe | Advice::Ineligible => {}
+            Advice::Ineligible => {}
         }
     }
 

@@ -162,6 +162,16 @@ impl Redis {
         }
     }
 
+    /// MEGA, section 4.5: the same, and then five minutes in which nobody asks for anything.
+    #[must_use]
+    pub fn big_after(scale: f64) -> Self {
+        Self {
+            name: "redis-2m-after",
+            settle: Duration::from_secs(300),
+            ..Self::big(scale)
+        }
+    }
+
     fn items(&self, seed: u64) -> Items {
         Items {
             count: self.count,

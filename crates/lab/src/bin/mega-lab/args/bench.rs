@@ -44,6 +44,10 @@ pub struct BenchOptions {
     #[arg(short, long, value_name = "FOLDER", default_value = "mega-results")]
     pub output: PathBuf,
 
+    /// Also keep a small record here, as NAME.json, fit for a repository
+    #[arg(long, value_name = "FOLDER")]
+    pub keep: Option<PathBuf>,
+
     /// Bind nothing to processors (default: the program has the first for itself)
     #[arg(long)]
     pub no_pin: bool,

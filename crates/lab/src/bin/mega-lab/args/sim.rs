@@ -434,6 +434,7 @@ impl SimAccuracyArgs {
             interval: None,
             seed: self.seed,
             output: self.output.clone(),
+            keep: None,
             no_pin: false,
             json: self.json,
             quiet: self.quiet,

@@ -8,11 +8,11 @@ use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
-use mega_lab::experiment;
+use mega_lab::experiment::{self, tables};
 use mega_lab::measure::machine;
 use mega_lab::prepare::condition::Condition;
 use mega_lab::program::command::{CommandLine, Source};
-use mega_lab::report::folder::Folder;
+use mega_lab::report::folder::{self, Folder};
 use mega_lab::result::{About, Record, Settings, SCHEMA};
 use mega_lab::run::{CasePlan, Options, Plan, Progress};
 use mega_lab::stats::exclusion::rule;
@@ -307,6 +307,10 @@ pub fn run(asked: &Asked, args: &BenchOptions, rounds: usize) -> Result<Ran> {
         record.experiment.question = format!("{} {answers}", record.experiment.question);
     }
     folder.save(&record)?;
+    folder.save_table(&tables::beside(&record))?;
+    if let Some(to) = &args.keep {
+        folder::keep(to, &record.experiment.name, &record)?;
+    }
     let report = folder.save_report(&record)?;
     Ok(Ran { record, report })
 }
@@ -320,11 +324,13 @@ fn processors(args: &BenchOptions, there: usize) -> (Option<usize>, Option<usize
     }
 }
 
-/// The command line as it can be typed again, without the folder for results, which is one machine's.
+/// The command line as it can be typed again, without the folders for results, which are one machine's, and whether progress is shown.
 pub fn command_line() -> String {
     let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
     typed(words.skip(1))
 }
+
+const FOLDERS: [&str; 3] = ["-o", "--output", "--keep"];
 
 fn typed(words: impl Iterator<Item = String>) -> String {
     let quoted = |word: String| {
@@ -340,9 +346,10 @@ fn typed(words: impl Iterator<Item = String>) -> String {
     for word in words {
         // What follows is the measured command's.
         is_ours &= word != "--";
-        let was_folder = std::mem::replace(&mut is_folder, is_ours && (word == "-o" || word == "--output"));
-        let has_folder = is_ours && word.starts_with("--output=");
-        if !(was_folder || is_folder || has_folder) {
+        let was_folder = std::mem::replace(&mut is_folder, is_ours && FOLDERS.contains(&word.as_str()));
+        let has_folder = is_ours && (word.starts_with("--output=") || word.starts_with("--keep="));
+        let is_quiet = is_ours && (word == "-q" || word == "--quiet");
+        if !(was_folder || is_folder || has_folder || is_quiet) {
             typed.push(quoted(word));
         }
     }
@@ -435,7 +442,8 @@ mod tests {
     fn the_command_line_is_without_the_folder_for_results_but_the_measured_commands_own_options_stay() {
         let of = |words: &str| typed(words.split(' ').map(str::to_owned));
         assert_eq!(of("bench gups -o /x/y --rounds 6"), "mega bench gups --rounds 6");
-        assert_eq!(of("bench gups --output=/x"), "mega bench gups");
+        assert_eq!(of("bench gups --output=/x -q"), "mega bench gups");
+        assert_eq!(of("bench gups --keep /x --keep=/y --aa"), "mega bench gups --aa");
         assert_eq!(
             of("bench run -o /x -- cc -o a.out a$b"),
             "mega bench run -- cc -o a.out 'a$b'"

@@ -64,7 +64,7 @@ pub fn run(args: &SimAccuracyArgs) -> Result<()> {
     if let Some(folder) = &args.keep {
         let parts = [&runs.live, &runs.counted, &simulated];
         for (part, record) in accuracy::PARTS.into_iter().zip(parts) {
-            super::keep(folder, &format!("{}-{part}", half.name()), &accuracy::kept(record))?;
+            folder::keep(folder, &format!("{}-{part}", half.name()), &accuracy::kept(record))?;
         }
     }
     let mut out = std::io::stdout().lock();

@@ -14,8 +14,8 @@ use std::io::Write;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result};
-use mega_lab::report::{folder, terminal};
+use anyhow::Result;
+use mega_lab::report::terminal;
 use mega_lab::result::{Outcome, Record};
 
 use crate::args::{SimArgs, SimCommand, SimPaperArgs};
@@ -50,14 +50,6 @@ fn now_unix_s() -> u64 {
 /// Commit that this program was built from, where that is known.
 fn commit() -> Option<String> {
     option_env!("MEGA_COMMIT").map(str::to_string)
-}
-
-/// Keeps a small record, as NAME.json.
-fn keep(folder: &Path, name: &str, small: &Record) -> Result<()> {
-    std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
-    let text = serde_json::to_string(small)? + "\n";
-    folder::write_whole(&folder.join(format!("{name}.json")), text.as_bytes())?;
-    Ok(())
 }
 
 /// Shows a record as it was asked for, and says where its report is. Fails if no run completed.

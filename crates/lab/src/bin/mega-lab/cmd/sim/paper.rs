@@ -97,7 +97,8 @@ fn keep(experiment: &Experiment, record: &Record, folder: &Path, args: &SimPaper
         "mega sim {} --scale {} --seed {}",
         experiment.name, args.scale, args.seed
     );
-    super::keep(folder, experiment.name, &small)
+    folder::keep(folder, experiment.name, &small)?;
+    Ok(())
 }
 
 /// Runs one, shows its table beside the paper's, and keeps its record and report.

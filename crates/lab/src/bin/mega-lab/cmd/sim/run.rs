@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use mega_core::control::Observer;
 use mega_core::units::show_duration;
-use mega_lab::report::folder::Folder;
+use mega_lab::report::folder::{self, Folder};
 use mega_lab::report::scale::duration_text;
 use mega_lab::result::{About, Case, Outcome, Run};
 use mega_lab::simulated::figures::{self, Parts};
@@ -83,7 +83,7 @@ pub fn run(args: &SimRunArgs) -> Result<()> {
     folder.save(&record)?;
     let report = folder.save_report(&record)?;
     if let Some(to) = &args.keep {
-        super::keep(to, &asked.name, &record.clone().small())?;
+        folder::keep(to, &asked.name, &record)?;
     }
     super::present(&record, &report, args.json)
 }
