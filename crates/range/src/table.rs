@@ -46,6 +46,8 @@ pub struct Range {
     pub last: u64,
     /// Its finished regions.
     pub density: Density,
+    /// What is left of the longest part that the edge has jumped over: who fills downwards fills it next, from its end on.
+    pub skipped: Span,
     /// Regions finished one after another without a pause.
     pub streak: u32,
     /// When the edge moved last.
@@ -123,6 +125,7 @@ impl Range {
         self.edge = self.edge.clamp(first, self.end().max(first));
         self.sweep = self.sweep.max(first);
         self.stranded = self.stranded.intersection(span);
+        self.skipped = self.skipped.intersection(span).regions();
         if self.ahead.is_on() && !span.contains(Span::new(self.ahead.waiting(), self.ahead.end())) {
             self.ahead = Ahead::OFF;
         }
@@ -147,6 +150,7 @@ const NOTHING: Range = Range {
     edge: 0,
     last: 0,
     density: Density::NONE,
+    skipped: Span { start: 0, end: 0 },
     streak: 0,
     grown_ns: 0,
     waiting: (0, 0),

@@ -43,6 +43,46 @@ fn what_is_filled_in_order_becomes_huge_without_waste_beyond_the_allowance() {
     assert_eq!(world.kernel.resident(), world.kernel.touched());
 }
 
+/// So a JVM's G1 fills what it has committed.
+#[test]
+fn what_is_filled_from_its_end_downwards_becomes_huge_too() {
+    let mut world = world();
+    world.kernel.map(span(1000, 1200));
+    // Halves of regions, from the last one on, each by itself upwards.
+    for half in (2000..2400).rev() {
+        for page in 0..u64::from(PAGES) / 2 {
+            world.kernel.touch(half * REGION / 2 + page * PAGE);
+        }
+        world.tick(1_000_000);
+    }
+    assert!(world.kernel.is_advised(span(1000, 1200)));
+    assert!(world.kernel.huge() >= 180, "{}", world.kernel.huge());
+    assert!(world.waste <= waste::LEAST, "{} MB", world.waste >> 20);
+}
+
+#[test]
+fn dense_from_its_end_downwards_and_then_here_and_there_loses_the_advice() {
+    let mut world = world();
+    world.kernel.map(span(1000, 3000));
+    for region in (2900..3000).rev() {
+        for page in 0..u64::from(PAGES) {
+            world.kernel.touch(region * REGION + page * PAGE);
+            if page % 128 == 0 {
+                world.tick(1_000_000);
+            }
+        }
+    }
+    assert!(world.kernel.is_advised(span(1000, 3000)));
+    for (count, page) in scatter(11, 1890 * u64::from(PAGES)).take(50_000).enumerate() {
+        world.kernel.touch(1000 * REGION + page * PAGE);
+        if count % 10 == 0 {
+            world.tick(1_000_000);
+        }
+    }
+    assert!(!world.kernel.is_advised(span(1000, 3000)));
+    assert!(world.waste <= 2 * waste::LEAST, "{} MB", world.waste >> 20);
+}
+
 #[test]
 fn a_scattered_sixth_stays_on_base_pages() {
     let mut world = world();

@@ -5,7 +5,7 @@ use crate::birth::{Births, MOST_PROBED, PROBED, PROBES};
 use crate::density::Density;
 use crate::orders::{Order, Orders};
 use crate::span::{Span, REGION};
-use crate::table::{Advice, Range};
+use crate::table::{Advice, Range, LEAST_REGIONS};
 use crate::waste;
 use crate::world::{Conditions, Faults, Memory};
 
@@ -33,11 +33,16 @@ impl Auto {
                     is_part: range.is_part,
                 };
                 let is_blocked = conditions.is_short_of_blocks || conditions.is_near_limit;
-                if rest.is_empty() {
+                if rest.is_empty() && range.skipped.is_empty() {
                     return;
                 }
                 let allowed = waste::allowed_regions(conditions.resident_bytes, conditions.is_near_limit) / 2;
-                let isolated = if is_blocked { 0 } else { memory.isolated(rest) };
+                let mut isolated = 0;
+                for part in [rest, range.skipped] {
+                    if !is_blocked && !part.is_empty() {
+                        isolated += memory.isolated(part);
+                    }
+                }
                 if (is_blocked || range.is_sparse || isolated > allowed) && orders.push(withdraw) {
                     self.history.count_isolated(isolated);
                     self.mark(range.mapping, |range| {
@@ -60,7 +65,8 @@ impl Auto {
                     _ => self.history.least_for_new_range(),
                 };
                 let is_dense = is_born || range.density.is_dense(least);
-                let is_worth = rest.region_count() > 0 && is_dense;
+                let has_room = rest.region_count() > 0 || range.skipped.region_count() >= LEAST_REGIONS;
+                let is_worth = has_room && is_dense;
                 let may =
                     self.intent.allows_huge_faults() && !conditions.is_short_of_blocks && !conditions.is_near_limit;
                 if !is_worth || !may || conditions.now_ns < self.back_off_until_ns || self.has_sparse(range) {

@@ -75,10 +75,15 @@ impl Auto {
             let Some(region) = memory.first_populated(beyond) else {
                 break;
             };
+            let mut skipped = Span::new(range.edge, region);
             if !at_edge.is_empty() {
                 range.density.count(at_edge);
                 self.history.count(at_edge);
                 range.last = range.edge;
+                skipped.start += REGION;
+            }
+            if skipped.bytes() > range.skipped.bytes() {
+                range.skipped = skipped;
             }
             // One region, and then elsewhere, again and again: that of each which is mapped huge is mostly waste.
             range.lone += u32::from(range.streak == 1 && range.advice == Advice::Asked);
@@ -90,7 +95,56 @@ impl Auto {
         if range.edge > range.stranded.end {
             range.stranded = Span::default();
         }
-        let moved = range.edge != before;
+        let has_more_below = range.edge >= end && self.judge_downwards(range, conditions, looks, memory);
+        let moved = range.edge != before || has_more_below;
+        if moved {
+            range.grown_ns = conditions.now_ns;
+        }
+        moved
+    }
+
+    /// Counts finished regions of what the edge has jumped over, from its end downwards; true if there were any.
+    fn judge_downwards(
+        &mut self,
+        range: &mut Range,
+        conditions: &Conditions,
+        looks: &mut u32,
+        memory: &mut impl Memory,
+    ) -> bool {
+        let mut seen = [Population::default(); CHUNK];
+        let before = range.skipped.end;
+        while !range.skipped.is_empty() && *looks > 0 {
+            let left = usize::try_from(range.skipped.region_count()).unwrap_or(CHUNK);
+            let Some(seen) = seen.get_mut(..left.min(CHUNK)) else {
+                break;
+            };
+            *looks = looks.saturating_sub(seen.len() as u32);
+            let from = range.skipped.end.saturating_sub(seen.len() as u64 * REGION);
+            if !memory.populations(from, seen) {
+                break;
+            }
+            let mut finished = 0;
+            let mut below = seen.iter().rev().skip(1);
+            for population in seen.iter().rev() {
+                let is_next_begun = below.next().is_some_and(|below| !below.is_empty());
+                let is_left =
+                    is_next_begun && !population.is_empty() && self.is_elsewhere(range, *population, conditions);
+                if !population.is_full() && !is_left {
+                    break;
+                }
+                if !population.is_huge() {
+                    range.density.count(*population);
+                    self.history.count(*population);
+                }
+                finished += 1;
+                range.waiting = (0, conditions.now_ns);
+            }
+            range.skipped.end -= finished * REGION;
+            if finished < seen.len() as u64 {
+                break;
+            }
+        }
+        let moved = range.skipped.end != before;
         if moved {
             range.grown_ns = conditions.now_ns;
         }
