@@ -37,7 +37,8 @@ impl Past {
     /// Whether a call was made; otherwise the look before it ruled the action out.
     fn was_tried(&self) -> bool {
         let by_call = matches!(self.outcome, Outcome::Done | Outcome::NoMemory | Outcome::Failed(_));
-        by_call || self.took > Duration::ZERO
+        // Of what was not called no stall is known either.
+        by_call || self.took > Duration::ZERO || self.stall.is_some()
     }
 
     /// What the look before the action must have shown; none for a region that was gone.
