@@ -868,5 +868,6 @@ fn the_kernel_is_soon_done_with_verifying_the_scanner() {
         eprintln!("SKIPPED: this kernel does not say what it verified (5.16 does)");
         return;
     }
-    assert!(verified < 60_000, "{verified} instructions verified");
+    eprintln!("{verified} instructions verified");
+    assert!(verified < 60_000);
 }

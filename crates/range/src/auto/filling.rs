@@ -95,8 +95,8 @@ impl Auto {
         if range.edge > range.stranded.end {
             range.stranded = Span::default();
         }
-        let has_more_below = range.edge >= end && self.judge_downwards(range, conditions, looks, memory);
-        let moved = range.edge != before || has_more_below;
+        let went_down = range.edge >= end && self.judge_downwards(range, conditions, looks, memory);
+        let moved = range.edge != before || went_down;
         if moved {
             range.grown_ns = conditions.now_ns;
         }
