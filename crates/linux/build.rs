@@ -14,6 +14,8 @@ fn main() {
         "faults.bpf.c",
         "tasks.bpf.c",
         "waits.bpf.c",
+        "entries.h",
+        "passes.h",
         "intf.h",
         "types.h",
     ] {

@@ -1,4 +1,5 @@
-//! The eBPF programs (`scan.bpf.c` with its contract `intf.h`, `faults.bpf.c`, `tasks.bpf.c`, `waits.bpf.c`), compiled, and libbpf's messages about them.
+//! The eBPF programs, compiled, and libbpf's messages about them: `scan.bpf.c` (with `entries.h`, `passes.h` and its contract `intf.h`),
+//! `faults.bpf.c`, `tasks.bpf.c` and `waits.bpf.c`.
 
 pub(crate) mod libbpf;
 
