@@ -638,7 +638,7 @@ fn a_program_that_is_missing_says_how_to_install_it() {
     child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
     assert!(child.wait().unwrap().success(), "{text}");
     let missing: Vec<&str> = text.lines().filter(|l| l.contains("missing ")).collect();
-    assert_eq!(missing.len(), 24, "{text}");
+    assert_eq!(missing.len(), 25, "{text}");
     for line in missing {
         assert_eq!(line.matches("is not installed: apt install").count(), 2, "{line}");
     }
