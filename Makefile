@@ -57,7 +57,8 @@ test: setup-test
 
 test-machine: setup-test
 	@echo "== test"
-	@bad=0; for lane in first machine; do $(SUDO) tests/run $$lane || bad=1; done; exit $$bad
+	@rm -f target/test-failures; bad=0; for lane in first machine; do $(SUDO) tests/run $$lane || bad=1; done; \
+	if [ $$bad = 1 ]; then cat target/test-failures; fi; exit $$bad
 
 # Cargo locks its folder while it looks what is to be built: those that are built go first.
 test-beside: setup-test

@@ -1,11 +1,13 @@
 //! `mmap` of a program whose memory is known to be filled densely: advised before its first touch.
 //!
 //! The helper says what may be; the program's own call advises. So nobody has to look in time, and memory of which
-//! nobody knows yet can be advised as a whole.
+//! nobody knows yet can be advised as a whole. In a static program, which calls no function of ours, who has begun the
+//! agent has its system calls come by here (`mega_linux::agent::inject`).
 
-use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::arch::global_asm;
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use mega_range::birth::{Birth, Births};
+use mega_range::birth::{Birth, Births, New, PROBED};
 use mega_range::page::Field;
 use mega_range::span::REGION;
 
@@ -15,6 +17,8 @@ use crate::{libc, next, remap, status};
 const FAILED: usize = usize::MAX;
 const READ_WRITE: i32 = 3;
 const PRIVATE_ANONYMOUS: i32 = 0x22;
+/// The program has placed it.
+const FIXED: i32 = 0x10;
 /// Shared; growing downwards; locked; a stack; huge pages of hugetlbfs.
 const OTHERS: i32 = 0x01 | 0x100 | 0x2000 | 0x2_0000 | 0x4_0000;
 /// What the helper says holds for so long, should it not get to say anything else.
@@ -34,6 +38,8 @@ static CANDIDATES: AtomicU32 = AtomicU32::new(0);
 /// spoken again.
 static UNPROBED: AtomicU64 = AtomicU64::new(0);
 static IS_PROBED: AtomicU32 = AtomicU32::new(0);
+/// What the probe that is being made of pieces still needs.
+static PROBING: AtomicU64 = AtomicU64::new(0);
 /// Where the last ones are, probes by odd numbers, and whether the helper is still to hear of some.
 static BORN: [AtomicU64; NEWS] = [const { AtomicU64::new(0) }; NEWS];
 static IS_NEWS: AtomicU32 = AtomicU32::new(0);
@@ -90,16 +96,8 @@ pub unsafe extern "C" fn mmap(
 ) -> usize {
     // SAFETY: the caller's.
     let mapped = unsafe { map(address, bytes, protection, flags, file, offset) };
-    let births = Births {
-        resident_bytes: RESIDENT.load(Ordering::Relaxed),
-        is_seen: false,
-    };
-    if mapped != FAILED
-        && births.is_candidate(bytes as u64)
-        && flags & (PRIVATE_ANONYMOUS | OTHERS) == PRIVATE_ANONYMOUS
-        && protection & READ_WRITE == READ_WRITE
-    {
-        advise(births, mapped, bytes);
+    if mapped != FAILED {
+        born(mapped, bytes, protection, flags);
     }
     mapped
 }
@@ -121,19 +119,55 @@ pub unsafe extern "C" fn mmap64(
     unsafe { mmap(address, bytes, protection, flags, file, offset) }
 }
 
-fn advise(births: Births, address: usize, bytes: usize) {
-    if sys::now_ns() > UNTIL_NS.load(Ordering::Relaxed) {
-        return;
+/// What has just been mapped, before anybody touches it.
+fn born(address: usize, bytes: usize, protection: i32, flags: i32) {
+    let births = Births {
+        resident_bytes: RESIDENT.load(Ordering::Relaxed),
+        is_seen: false,
+    };
+    let new = New {
+        bytes: bytes as u64,
+        is_piece: flags & FIXED != 0,
+    };
+    if births.is_candidate(new)
+        && flags & (PRIVATE_ANONYMOUS | OTHERS) == PRIVATE_ANONYMOUS
+        && protection & READ_WRITE == READ_WRITE
+        && sys::now_ns() <= UNTIL_NS.load(Ordering::Relaxed)
+    {
+        advise(births, address, new);
     }
+}
+
+fn advise(births: Births, address: usize, new: New) {
+    let bytes = new.bytes;
     let nth = CANDIDATES.fetch_add(1, Ordering::Relaxed);
-    let news = match births.of(bytes as u64, nth, UNPROBED.load(Ordering::Relaxed)) {
+    // A probe takes as many pieces as it needs regions.
+    let probing = if new.is_piece {
+        PROBING.load(Ordering::Relaxed)
+    } else {
+        0
+    };
+    let unprobed = if probing > 0 {
+        u64::MAX
+    } else {
+        UNPROBED.load(Ordering::Relaxed)
+    };
+    let news = match births.of(new, nth, unprobed) {
         Birth::Unknown => return,
         Birth::Probe => {
+            if new.is_piece {
+                let needed = if probing > 0 {
+                    probing
+                } else {
+                    u64::from(PROBED) * REGION
+                };
+                PROBING.store(needed.saturating_sub(bytes), Ordering::Relaxed);
+            }
             IS_PROBED.store(1, Ordering::Relaxed);
             address as u64 | IS_PROBE
         }
         Birth::Advised => {
-            let advise = || sys::madvise(address as u64, bytes as u64, advice::HUGEPAGE);
+            let advise = || sys::madvise(address as u64, bytes, advice::HUGEPAGE);
             let advised = remap::under_way(advice::HUGEPAGE, advise);
             if let Err(error @ (sys::EPERM | sys::EACCES | sys::ENOSYS)) = advised {
                 IS_REFUSED.store(1, Ordering::Relaxed);
@@ -142,10 +176,10 @@ fn advise(births: Births, address: usize, bytes: usize) {
             if advised.is_err() {
                 return;
             }
-            UNPROBED.fetch_add(bytes as u64, Ordering::Relaxed);
+            UNPROBED.fetch_add(bytes, Ordering::Relaxed);
             status::add(Field::Born, 1);
             status::add(Field::Advised, 1);
-            status::add(Field::AdvisedRegions, bytes as u64 / REGION);
+            status::add(Field::AdvisedRegions, bytes / REGION);
             address as u64
         }
     };
@@ -153,6 +187,97 @@ fn advise(births: Births, address: usize, bytes: usize) {
         place.store(news, Ordering::Relaxed);
     }
     IS_NEWS.store(1, Ordering::Release);
+}
+
+/// The process that has begun: without a C library nobody says when it forks.
+static OWNER: AtomicI32 = AtomicI32::new(0);
+
+/// Where a static program's own `mmap` goes on, all registers as the kernel has left them.
+pub fn of_static() -> usize {
+    extern "C" {
+        fn mega_agent_mapped();
+    }
+    OWNER.store(sys::getpid(), Ordering::Relaxed);
+    mega_agent_mapped as *const () as usize
+}
+
+// Called right behind the system call, of which compilers know that it changes rax, rcx and r11 alone, and no flags:
+// nor does this. Small mappings, and calls that have failed, are over soon.
+global_asm!(
+    ".globl mega_agent_mapped",
+    ".hidden mega_agent_mapped",
+    "mega_agent_mapped:",
+    "pushfq",
+    "cmp rsi, 0x200000",
+    "jb 2f",
+    "cmp rax, -4096",
+    "ja 2f",
+    "push rax",
+    "push rdi",
+    "push rsi",
+    "push rdx",
+    "push r8",
+    "push r9",
+    "push r10",
+    "push rbp",
+    "mov rbp, rsp",
+    "and rsp, -16",
+    "sub rsp, 256",
+    "movaps [rsp], xmm0",
+    "movaps [rsp + 16], xmm1",
+    "movaps [rsp + 32], xmm2",
+    "movaps [rsp + 48], xmm3",
+    "movaps [rsp + 64], xmm4",
+    "movaps [rsp + 80], xmm5",
+    "movaps [rsp + 96], xmm6",
+    "movaps [rsp + 112], xmm7",
+    "movaps [rsp + 128], xmm8",
+    "movaps [rsp + 144], xmm9",
+    "movaps [rsp + 160], xmm10",
+    "movaps [rsp + 176], xmm11",
+    "movaps [rsp + 192], xmm12",
+    "movaps [rsp + 208], xmm13",
+    "movaps [rsp + 224], xmm14",
+    "movaps [rsp + 240], xmm15",
+    "cld",
+    "mov rdi, rax",
+    "mov rcx, r10",
+    "call {born}",
+    "movaps xmm0, [rsp]",
+    "movaps xmm1, [rsp + 16]",
+    "movaps xmm2, [rsp + 32]",
+    "movaps xmm3, [rsp + 48]",
+    "movaps xmm4, [rsp + 64]",
+    "movaps xmm5, [rsp + 80]",
+    "movaps xmm6, [rsp + 96]",
+    "movaps xmm7, [rsp + 112]",
+    "movaps xmm8, [rsp + 128]",
+    "movaps xmm9, [rsp + 144]",
+    "movaps xmm10, [rsp + 160]",
+    "movaps xmm11, [rsp + 176]",
+    "movaps xmm12, [rsp + 192]",
+    "movaps xmm13, [rsp + 208]",
+    "movaps xmm14, [rsp + 224]",
+    "movaps xmm15, [rsp + 240]",
+    "mov rsp, rbp",
+    "pop rbp",
+    "pop r10",
+    "pop r9",
+    "pop r8",
+    "pop rdx",
+    "pop rsi",
+    "pop rdi",
+    "pop rax",
+    "2:",
+    "popfq",
+    "ret",
+    born = sym born_in_static,
+);
+
+extern "C" fn born_in_static(address: usize, bytes: usize, protection: i32, flags: i32) {
+    if RESIDENT.load(Ordering::Relaxed) > 0 && OWNER.load(Ordering::Relaxed) == sys::getpid() {
+        born(address, bytes, protection, flags);
+    }
 }
 
 /// # Safety

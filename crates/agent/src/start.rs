@@ -46,7 +46,8 @@ extern "C" fn constructor() {
 }
 
 /// Where there is no loader: entered once, on a stack of its own, by who has laid the library into the program's memory before that has begun
-/// (`mega_linux::agent::inject`). It is told where the environment is, and takes the breakpoint for the end.
+/// (`mega_linux::agent::inject`). It is told where the environment is, takes the breakpoint for the end, and finds in rax where system calls that map
+/// memory are to go on.
 #[no_mangle]
 pub extern "C" fn mega_agent_begin(environment: usize) -> ! {
     // SAFETY: the program has not changed yet what the kernel has given it.
@@ -54,7 +55,7 @@ pub extern "C" fn mega_agent_begin(environment: usize) -> ! {
         program::auxiliary_behind(environment, kind)
     });
     // SAFETY: nothing follows.
-    unsafe { asm!("int3", options(noreturn)) }
+    unsafe { asm!("int3", in("rax") birth::of_static(), options(noreturn)) }
 }
 
 fn begin(environment: usize, auxiliary: impl Fn(usize) -> usize) {

@@ -464,6 +464,7 @@ const FREESTANDING: (&str, &[&str]) = (
     "tests/c/freestanding.c",
     &["-nostdlib", "-ffreestanding", "-fno-stack-protector"],
 );
+const PIECES: (&str, &[&str]) = ("tests/c/pieces.c", FREESTANDING.1);
 const STATIC: (&str, &[&str]) = ("../agent/tests/c/program.c", &["-pthread"]);
 
 /// Becomes a static program with the agent.
@@ -519,6 +520,24 @@ fn a_static_program_gets_it_with_a_c_library_or_without_one() {
         .nth(1)
         .unwrap();
     assert!(huge.parse::<u64>().unwrap() >= 480 * 1024, "{said}");
+}
+
+/// Compilers trust that a system call keeps registers, flags and what lies below the stack: the program checks that, too.
+#[test]
+fn a_static_program_that_maps_piece_by_piece_has_each_huge_from_its_first_touch_and_nothing_else_changed() {
+    let Some(library) = shipped() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = made(folder.path(), PIECES.0, PIECES.1) else {
+        return;
+    };
+    let alone = Command::new(&program).output().unwrap();
+    assert_eq!(alone.status.code(), Some(0), "{}", text(&alone.stdout));
+    let output = agent_only(&library, &program, &[]).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let mib: u64 = text(&output.stdout).trim().trim_start_matches("huge ").parse().unwrap();
+    eprintln!("{mib} of 768 MB are huge");
+    // The helper has to see the first few dozen, and some are probes.
+    assert!(mib >= 400 || !is_advised(), "{mib} MB are huge");
 }
 
 #[test]

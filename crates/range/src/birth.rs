@@ -22,6 +22,16 @@ pub const EARLIER: u64 = waste::LEAST * UNPROBED_PART;
 /// The part of it that is advised until there is another probe, whatever that probe's size.
 pub const UNPROBED_PART: u64 = 2;
 
+/// A new mapping.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct New {
+    /// Its size.
+    pub bytes: u64,
+    /// The program has placed it itself, in addresses that it had reserved: pieces that adjoin are one mapping to the
+    /// kernel, and are followed as one.
+    pub is_piece: bool,
+}
+
 /// What becomes of a new mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Birth {
@@ -43,21 +53,23 @@ pub struct Births {
 }
 
 impl Births {
-    /// What becomes of the `nth` mapping that may be advised, where so many bytes have been since the last probe.
-    pub fn of(self, bytes: u64, nth: u32, unprobed: u64) -> Birth {
-        let is_turn = nth % PROBES == PROBES - 1 && bytes / REGION < MOST_PROBED;
-        if !self.is_candidate(bytes) {
+    /// What becomes of the `nth` mapping that may be advised, where so many bytes have been since the last probe. Pieces
+    /// are no probes by their number: one of them is too small to tell.
+    pub fn of(self, new: New, nth: u32, unprobed: u64) -> Birth {
+        let is_turn = nth % PROBES == PROBES - 1 && new.bytes / REGION < MOST_PROBED && !new.is_piece;
+        if !self.is_candidate(new) {
             Birth::Unknown
-        } else if is_turn || unprobed.saturating_add(bytes) > self.resident_bytes / UNPROBED_PART {
+        } else if is_turn || unprobed.saturating_add(new.bytes) > self.resident_bytes / UNPROBED_PART {
             Birth::Probe
         } else {
             Birth::Advised
         }
     }
 
-    /// Whether a mapping of this size may be advised at birth.
-    pub fn is_candidate(self, bytes: u64) -> bool {
-        bytes >= LEAST_REGIONS * REGION && bytes <= self.resident_bytes / PART
+    /// Whether such a mapping may be advised at birth.
+    pub fn is_candidate(self, new: New) -> bool {
+        let least = if new.is_piece { 1 } else { LEAST_REGIONS };
+        new.bytes >= least * REGION && new.bytes <= self.resident_bytes / PART
     }
 }
 
@@ -70,20 +82,37 @@ mod tests {
         is_seen: true,
     };
 
+    fn whole(bytes: u64) -> New {
+        New { bytes, is_piece: false }
+    }
+
     #[test]
     fn a_mapping_is_advised_at_birth_up_to_a_quarter_of_what_the_program_has_filled() {
         use Birth::{Advised, Unknown};
-        let of = |bytes| BIRTHS.of(bytes, 0, 0);
+        let of = |bytes| BIRTHS.of(whole(bytes), 0, 0);
         let sizes = [(8 << 20) - 1, 8 << 20, 1 << 28, (1 << 28) + 1];
         assert_eq!(sizes.map(of), [Unknown, Advised, Advised, Unknown]);
-        assert_eq!(Births::default().of(8 << 20, 0, 0), Unknown);
+        assert_eq!(Births::default().of(whole(8 << 20), 0, 0), Unknown);
     }
 
     #[test]
     fn every_sixteenth_small_one_is_a_probe_and_one_whenever_half_of_the_memory_was_advised() {
-        let probes = |bytes| (0..64).filter(|&nth| BIRTHS.of(bytes, nth, 0) == Birth::Probe).count();
+        let probes = |bytes| {
+            (0..64)
+                .filter(|&nth| BIRTHS.of(whole(bytes), nth, 0) == Birth::Probe)
+                .count()
+        };
         assert_eq!([8 << 20, 64 << 20, 128 << 20].map(probes), [4, 4, 0]);
-        assert_eq!(BIRTHS.of(8 << 20, 0, (504 << 20) + 1), Birth::Probe);
-        assert_eq!(BIRTHS.of(8 << 20, 0, 504 << 20), Birth::Advised);
+        assert_eq!(BIRTHS.of(whole(8 << 20), 0, (504 << 20) + 1), Birth::Probe);
+        assert_eq!(BIRTHS.of(whole(8 << 20), 0, 504 << 20), Birth::Advised);
+    }
+
+    #[test]
+    fn a_piece_of_a_reserve_is_advised_from_one_region_on_and_a_probe_only_once_half_of_the_memory_was_advised() {
+        let of = |bytes, nth, unprobed| BIRTHS.of(New { bytes, is_piece: true }, nth, unprobed);
+        assert_eq!(of((2 << 20) - 1, 0, 0), Birth::Unknown);
+        assert!((0..64).all(|nth| of(4 << 20, nth, 0) == Birth::Advised));
+        assert_eq!(of(4 << 20, 0, 508 << 20), Birth::Advised);
+        assert_eq!(of(4 << 20, 0, (508 << 20) + 1), Birth::Probe);
     }
 }

@@ -2,7 +2,7 @@
 
 mod support;
 
-use mega_range::birth::{Birth, PROBED};
+use mega_range::birth::{Birth, New, PROBED};
 use mega_range::density::Density;
 use mega_range::intent::Intent;
 use mega_range::orders::Outcome;
@@ -493,7 +493,14 @@ fn what_earlier_runs_filled_densely_is_advised_at_birth_within_the_allowance_bef
     let of_earlier = births(1000, 10, Intent::Balanced);
     let unprobed = (0..64u64).map(|nth| 8 * nth).take_while(|mib| {
         let nth = (mib / 8) as u32;
-        of_earlier.of(8 << 20, nth, mib << 20) == Birth::Advised
+        of_earlier.of(
+            New {
+                bytes: 8 << 20,
+                is_piece: false,
+            },
+            nth,
+            mib << 20,
+        ) == Birth::Advised
     });
     assert_eq!(unprobed.count() as u64 * (8 << 20), waste::LEAST);
     let none = [

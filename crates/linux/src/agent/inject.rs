@@ -17,6 +17,7 @@ use std::path::Path;
 use rustix::io::Errno;
 
 use super::image::{Image, ImageError};
+use super::patch::{self, Sites};
 use crate::sys::trace::{self, Registers, Stop, Tracee};
 
 /// System calls that programs begin with before they have a first thread: brk, mprotect, arch_prctl, set_tid_address.
@@ -132,9 +133,11 @@ fn before_call(traced: &Tracee, environment: u64) -> Result<At, Errno> {
 
 fn begin(traced: &Tracee, agent: &Image<'_>, at: &At) -> Result<(), Errno> {
     let mut held = Vec::new();
+    let vectors = traced.vectors()?;
     let done = begin_in(traced, agent, at, &mut held);
     // Whatever came of it.
     traced.set_registers(&at.registers)?;
+    traced.set_vectors(&vectors)?;
     for signal in held {
         traced.send(signal);
     }
@@ -176,11 +179,61 @@ fn begin_in(traced: &Tracee, agent: &Image<'_>, at: &At, held: &mut Vec<i32>) ->
         traced.go_on()?;
     };
     // The beginning ends with a breakpoint.
-    if trap == libc::SIGTRAP {
-        Ok(())
-    } else {
-        Err(Errno::NOEXEC)
+    if trap != libc::SIGTRAP {
+        return Err(Errno::NOEXEC);
     }
+    let mapped = traced.registers()?.rax;
+    // Without it the helper looks what was mapped, later.
+    let _ = pass_by(traced, at, held, mapped);
+    Ok(())
+}
+
+/// Has the program's own system calls that map memory come by the agent's `mapped`.
+fn pass_by(traced: &Tracee, at: &At, held: &mut Vec<i32>, mapped: u64) -> Result<(), Errno> {
+    let program = traced.program().map_err(|_| Errno::NOENT)?;
+    let sites = Sites::of(&program, traced.entry()?).map_err(|_| Errno::NOEXEC)?;
+    drop(program);
+    if sites.list.is_empty() {
+        return Ok(());
+    }
+    let base = page_below(traced, at, held, sites.start)?;
+    let (page, places) = patch::page(base, &sites.list, mapped).ok_or(Errno::RANGE)?;
+    traced.write(base, &page)?;
+    let executable = (libc::PROT_READ | libc::PROT_EXEC) as u64;
+    let protect = [base, patch::PAGE, executable, 0, 0, 0];
+    call(traced, at, held, libc::SYS_mprotect, protect)?;
+    for (site, place) in sites.list.into_iter().zip(places) {
+        let word = traced.word(site)?;
+        if let Some(jump) = patch::jump(word, site, place).filter(|_| patch::is_call(word)) {
+            traced.set_word(site, jump)?;
+        }
+    }
+    Ok(())
+}
+
+/// A page of the program's, a little below this address: what it has mapped itself grows upwards from there.
+fn page_below(traced: &Tracee, at: &At, held: &mut Vec<i32>, start: u64) -> Result<u64, Errno> {
+    const STEP: u64 = 64 << 10;
+    let kind = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE) as u64;
+    let protection = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+    let mut why = Errno::NOMEM;
+    for below in 1..=32 {
+        let Some(place) = start.checked_sub(below * STEP).filter(|place| *place >= STEP) else {
+            break;
+        };
+        let place = place / patch::PAGE * patch::PAGE;
+        let arguments = [place, patch::PAGE, protection, kind, u64::MAX, 0];
+        match call(traced, at, held, libc::SYS_mmap, arguments) {
+            Ok(base) if base == place => return Ok(base),
+            // Linux before 4.17 takes the address for a wish.
+            Ok(base) => {
+                call(traced, at, held, libc::SYS_munmap, [base, patch::PAGE, 0, 0, 0, 0])?;
+                break;
+            }
+            Err(error) => why = error,
+        }
+    }
+    Err(why)
 }
 
 /// A signal that says what the thread itself has done.

@@ -4,4 +4,5 @@
 pub mod done;
 pub mod image;
 pub mod inject;
+mod patch;
 pub mod profiles;

@@ -3,7 +3,8 @@
 //! All calls have to come from the thread that has begun to trace.
 
 use std::ffi::c_void;
-use std::io::IoSlice;
+use std::fs::File;
+use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 
 use rustix::fd::OwnedFd;
@@ -12,6 +13,7 @@ use rustix::pipe::{pipe_with, PipeFlags};
 
 use super::last_errno;
 
+pub use libc::user_fpregs_struct as Vectors;
 pub use libc::user_regs_struct as Registers;
 
 /// Has a process of its own trace this one, so that it can follow it through its next exec: a grandchild, which nobody here has to reap.
@@ -243,6 +245,25 @@ impl Tracee {
         self.request(libc::PTRACE_SETREGS, 0, std::ptr::from_ref(registers) as usize)
     }
 
+    /// Its registers for floating-point numbers and vectors.
+    ///
+    /// # Errors
+    /// ESRCH where it does not stand still.
+    pub fn vectors(&self) -> Result<Vectors, Errno> {
+        let mut vectors = MaybeUninit::<Vectors>::zeroed();
+        self.request(libc::PTRACE_GETFPREGS, 0, vectors.as_mut_ptr() as usize)?;
+        // SAFETY: all of them are numbers, and the kernel has written them.
+        Ok(unsafe { vectors.assume_init() })
+    }
+
+    /// Sets them.
+    ///
+    /// # Errors
+    /// ESRCH.
+    pub fn set_vectors(&self, vectors: &Vectors) -> Result<(), Errno> {
+        self.request(libc::PTRACE_SETFPREGS, 0, std::ptr::from_ref(vectors) as usize)
+    }
+
     /// Two bytes of its memory, read as it would execute them.
     ///
     /// # Errors
@@ -288,6 +309,37 @@ impl Tracee {
         } else {
             Err(last_errno())
         }
+    }
+
+    /// Writes eight bytes of its memory, even where it may not itself.
+    ///
+    /// # Errors
+    /// EIO where nothing is mapped.
+    pub fn set_word(&self, address: u64, word: u64) -> Result<(), Errno> {
+        self.request(libc::PTRACE_POKEDATA, address as usize, word as usize)
+    }
+
+    /// The file that it runs.
+    ///
+    /// # Errors
+    /// Those of open(2).
+    pub fn program(&self) -> io::Result<File> {
+        File::open(format!("/proc/{}/exe", self.pid))
+    }
+
+    /// Where the kernel has put the first instruction of what it runs.
+    ///
+    /// # Errors
+    /// ENOENT where /proc does not say it.
+    pub fn entry(&self) -> Result<u64, Errno> {
+        const AT_ENTRY: u64 = 9;
+        let told = std::fs::read(format!("/proc/{}/auxv", self.pid)).map_err(|_| Errno::NOENT)?;
+        let words = told
+            .chunks_exact(8)
+            .filter_map(|word| word.try_into().ok().map(u64::from_ne_bytes));
+        let words: Vec<u64> = words.collect();
+        let pair = words.chunks_exact(2).find(|pair| pair.first() == Some(&AT_ENTRY));
+        pair.and_then(|pair| pair.get(1).copied()).ok_or(Errno::NOENT)
     }
 
     /// Writes to its memory.

@@ -1,7 +1,7 @@
 //! Advises a range that fills densely, and withdraws the advice where it does not any more.
 
 use super::Auto;
-use crate::birth::{Births, MOST_PROBED, PROBED, PROBES};
+use crate::birth::{Births, New, MOST_PROBED, PROBED, PROBES};
 use crate::density::Density;
 use crate::orders::{Order, Orders};
 use crate::span::{Span, REGION};
@@ -59,7 +59,10 @@ impl Auto {
                 // What was mapped where the program's own call was not seen is as good as born now.
                 let is_born = range.advice == Advice::None
                     && range.density == Density::NONE
-                    && births.is_candidate(range.mapping.bytes());
+                    && births.is_candidate(New {
+                        bytes: range.mapping.bytes(),
+                        is_piece: false,
+                    });
                 let least = match range.advice {
                     Advice::Probe => PROBED,
                     _ => self.history.least_for_new_range(),
