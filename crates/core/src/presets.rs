@@ -87,12 +87,12 @@ pub const PRESETS: &[Preset] = &[
     Preset {
         name: "postgresql",
         programs: "postgres and its backends",
-        intent: "memory",
+        intent: "balanced",
         stall: Some("1%"),
         guarantee: None,
         min_resident: "256M",
         why: "`shared_buffers` is shared memory, which is left alone: give it explicit huge pages (`huge_pages = on`). \
-              What remains are sorts and hashes of single backends: only full regions of large backends are promoted.",
+              What remains are sorts and hashes of single backends, which gain.",
         vendor: "Explicit huge pages for shared memory; transparent ones are discouraged.",
         source: "https://www.postgresql.org/docs/current/runtime-config-resource.html#GUC-HUGE-PAGES",
     },
@@ -125,12 +125,13 @@ pub const PRESETS: &[Preset] = &[
     Preset {
         name: "go",
         programs: "servers written in Go",
-        intent: "memory",
+        intent: "balanced",
         stall: None,
         guarantee: None,
         min_resident: "128M",
-        why: "The scavenger gives memory back in pieces smaller than 2 MB; a huge page that fills up such holes undoes \
-              its work. Only full regions are promoted, and what is given back stays given back.",
+        why: "The heap grows 4 MB at a time, filled densely. The scavenger gives memory back in pieces smaller than \
+              2 MB: huge pages fill up such holes again, within the allowance for waste. `for = \"memory\"` fills up \
+              none, where that matters more than speed.",
         vendor: "`max_ptes_none` = 0 where memory grows, or THP off for small heaps.",
         source: "https://go.dev/doc/gc-guide#Linux_transparent_huge_pages",
     },
