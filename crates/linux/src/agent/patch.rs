@@ -28,6 +28,8 @@ const PREFIXES: std::ops::RangeInclusive<u8> = 0x40..=0x4f;
 const MOST_SITES: usize = 8;
 /// More text than this nobody waits for.
 const MOST_TEXT: u64 = 256 << 20;
+/// It is read so much at a time.
+const PIECE: usize = 1 << 20;
 const MOST_HEADERS: usize = 4096;
 /// The room of each: where it goes on in the page.
 const ROOM: usize = 64;
@@ -72,20 +74,39 @@ impl Sites {
             if p_flags & PF_X == 0 || bytes > MOST_TEXT {
                 continue;
             }
-            let mut text = vec![0; bytes as usize];
-            program.read_exact_at(&mut text, offset)?;
             let address = segment.address().wrapping_add(bias);
             if sites.start == 0 {
                 sites.start = address;
             }
-            sites
-                .list
-                .extend(found(&text).map(|at| address.wrapping_add(at as u64)));
-            if sites.list.len() > MOST_SITES {
-                return Err(io::ErrorKind::InvalidData.into());
-            }
+            sites.search(program, offset, bytes, address)?;
         }
         Ok(sites)
+    }
+
+    /// Adds those of this part of the file, which lies at this address.
+    fn search(&mut self, program: &File, offset: u64, bytes: u64, address: u64) -> io::Result<()> {
+        let mut piece = vec![0; PIECE.min(bytes as usize)];
+        let mut at = 0;
+        while at < bytes {
+            let length = piece.len().min((bytes - at) as usize);
+            let piece = piece.get_mut(..length).unwrap_or_default();
+            program.read_exact_at(piece, offset.saturating_add(at))?;
+            // The first of a later piece was in the one before, with what is before it.
+            for found in found(piece).filter(|found| *found > 0 || at == 0) {
+                let found = address.wrapping_add(at + found as u64);
+                if self.list.last() != Some(&found) {
+                    self.list.push(found);
+                }
+            }
+            if self.list.len() > MOST_SITES {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+            if at + length as u64 == bytes {
+                break;
+            }
+            at += (length - MAPS.len() - 1) as u64;
+        }
+        Ok(())
     }
 }
 
@@ -169,6 +190,27 @@ mod tests {
         assert_eq!((base + page.len() as u64).wrapping_add_signed(back.into()), site + 7);
         assert_eq!(page[..8], 0x7f00_0000_1234u64.to_le_bytes());
         assert!(jump(word, site, site + (3 << 30)).is_none());
+    }
+
+    #[test]
+    fn calls_are_found_wherever_the_text_is_cut() {
+        let file = tempfile::tempfile().unwrap();
+        let bytes = 3 * PIECE;
+        let across = (0..18).map(|back| (1 + back % 2) * (PIECE - MAPS.len() - 1) + MAPS.len() + 1 - back);
+        for at in across.chain([0, bytes - MAPS.len()]) {
+            let mut text = vec![0x90; bytes];
+            text[at..at + MAPS.len()].copy_from_slice(&MAPS);
+            for (prefix, expected) in [(0x90, 1), (0x41, usize::from(at == 0))] {
+                if at > 0 {
+                    text[at - 1] = prefix;
+                }
+                file.write_all_at(&text, 64).unwrap();
+                let mut sites = Sites::default();
+                sites.search(&file, 64, bytes as u64, 0x40_0000).unwrap();
+                assert_eq!(sites.list.len(), expected, "{at}, {prefix:x}");
+                assert!(sites.list.iter().all(|site| *site == 0x40_0000 + at as u64));
+            }
+        }
     }
 
     #[test]
