@@ -217,7 +217,7 @@ mod tests {
             let managed: Variant = preset.parse().unwrap();
             assert!(plan.variants.contains(&managed), "{program} is not run under {preset}");
         }
-        let times = [("base", 20.0), ("thp-always", 10.0), ("auto:for=memory", 16.0)];
+        let times = [("base", 20.0), ("thp-always", 10.0), ("auto:for=balanced", 16.0)];
         let mut record = table::tests::touch("unfragmented", &times);
         record.cases[0].name = "go".into();
         let text = presets(&[record, table::tests::touch("unfragmented", &times)]);
