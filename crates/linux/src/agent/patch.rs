@@ -8,8 +8,8 @@
 //!   …            ◄──────────────────────────────────────────────────┘
 //! ```
 //!
-//! The instruction alone that says which call it is gives way: who has the number from elsewhere makes the call as ever. A debugger sees the
-//! jump, and nothing else does.
+//! The instruction alone that says which call it is gives way: who has the number from elsewhere makes the call as ever. Whoever reads the
+//! text sees the jump: debuggers, and programs that check themselves.
 
 use std::fs::File;
 use std::io;

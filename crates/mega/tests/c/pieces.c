@@ -1,13 +1,7 @@
 // A program without a C library that maps a reserve 4 MB at a time, as Go does, and fills each piece at once. Its system call looks as compilers
 // make it; they trust that a call changes rax, rcx and r11 alone, and keep what they like below the stack: so do we, and check all of it.
 // Writes what smaps_rollup says.
-typedef unsigned long word;
-
-static long call(long number, word a, word b, word c) {
-	__asm__ volatile("syscall" : "+a"(number) : "D"(a), "S"(b), "d"(c) : "rcx", "r11", "memory");
-	return number;
-}
-enum { READ, WRITE, OPEN, CLOSE, FORK = 57, EXIT = 60, WAIT4 = 61 };
+#include "rollup.h"
 
 // What a mapping at this address returned; *kept is 1 if every register and what lay below the stack is as before.
 long map(word address, word bytes, word protection, word flags, long *kept);
@@ -37,29 +31,6 @@ __asm__("map:\n"
 
 #define BYTES (768UL << 20)
 #define PIECE (4UL << 20)
-static char text[8192];
-
-static long huge_kib(void) {
-	long file = call(OPEN, (word) "/proc/self/smaps_rollup", 0, 0);
-	long length = call(READ, file, (word)text, sizeof text - 1);
-	call(CLOSE, file, 0, 0);
-	static const char name[] = "AnonHugePages:";
-	for (long i = 0; i + 14 < length; i++) {
-		int same = 0;
-		while (same < 14 && text[i + same] == name[same])
-			same++;
-		if (same < 14)
-			continue;
-		long value = 0;
-		for (i += 14; text[i] == ' '; i++)
-			;
-		for (; text[i] >= '0' && text[i] <= '9'; i++)
-			value = value * 10 + text[i] - '0';
-		return value;
-	}
-	return -1;
-}
-
 static int is_right(word *memory) {
 	for (word i = 0; i < BYTES / 8; i += 512)
 		if (memory[i] != (i ^ 0x5a5a))
@@ -72,39 +43,30 @@ __attribute__((used)) static void run(void) {
 	long kept, at = map(0, BYTES + (2UL << 20), RESERVED, PRIVATE_ANONYMOUS | NO_RESERVE, &kept);
 	word *memory = (word *)((at + (2UL << 20) - 1) & -(2UL << 20));
 	if (at < 0 || !kept)
-		call(EXIT, 3, 0, 0);
+		call(EXIT, 3, 0, 0, 0, 0, 0);
 	// What is refused is refused as ever.
 	if (map((word)memory + 1, PIECE, READ_WRITE, PRIVATE_ANONYMOUS | FIXED, &kept) != -22 || !kept)
-		call(EXIT, 4, 0, 0);
+		call(EXIT, 4, 0, 0, 0, 0, 0);
 	for (word piece = 0; piece < BYTES / PIECE; piece++) {
 		word *start = memory + piece * (PIECE / 8);
 		at = map((word)start, PIECE, READ_WRITE, PRIVATE_ANONYMOUS | FIXED, &kept);
 		if (at != (long)start || !kept)
-			call(EXIT, 5, 0, 0);
+			call(EXIT, 5, 0, 0, 0, 0, 0);
 		for (word i = 0; i < PIECE / 8; i += 512)
 			start[i] = (start - memory + i) ^ 0x5a5a;
 	}
 	long huge = huge_kib();
-	long child = call(FORK, 0, 0, 0);
+	long child = call(FORK, 0, 0, 0, 0, 0, 0);
 	if (!child) {
 		at = map(0, 64UL << 20, READ_WRITE, PRIVATE_ANONYMOUS, &kept);
-		call(EXIT, at > 0 && kept && is_right(memory) ? 0 : 6, 0, 0);
+		call(EXIT, at > 0 && kept && is_right(memory) ? 0 : 6, 0, 0, 0, 0, 0);
 	}
 	int status = -1;
-	__asm__ volatile("xor %%r10d, %%r10d\n syscall" : "+a"((long){WAIT4}) : "D"(child), "S"(&status), "d"(0) : "rcx", "r10", "r11", "memory");
+	call(WAIT4, child, (word)&status, 0, 0, 0, 0);
 	if (status || !is_right(memory))
-		call(EXIT, 7, 0, 0);
-	char line[32] = "huge ";
-	int length = 5;
-	char digits[20];
-	int count = 0;
-	for (huge /= 1024; huge || !count; huge /= 10)
-		digits[count++] = '0' + huge % 10;
-	while (count)
-		line[length++] = digits[--count];
-	line[length++] = '\n';
-	call(WRITE, 1, (word)line, length);
-	call(EXIT, 0, 0, 0);
+		call(EXIT, 7, 0, 0, 0, 0, 0);
+	say_huge(huge);
+	call(EXIT, 0, 0, 0, 0, 0, 0);
 }
 
 __asm__(".globl _start\n_start:\n xor %ebp, %ebp\n and $-16, %rsp\n call run\n");
