@@ -34,6 +34,33 @@ fn best(blocks: &[Block], memory: &Memory) -> Vec<CompactBlock> {
     own.into_iter().map(|(_, n)| CompactBlock::asked(n)).collect()
 }
 
+/// Every processor's list of free pages goes back to the buddy allocator. Linux 6.7 and later keep up to an eighth of memory on them, and
+/// the kernel's compaction has been seen to find no page to move to.
+fn give_back_lists() {
+    for _ in 0..64 {
+        let _ = std::fs::read("/proc/sys/vm/stat_refresh").unwrap();
+    }
+}
+
+/// Pages that the kernel's compaction moves for each block that it frees.
+fn moves_of_compact_memory() -> f64 {
+    let memory = Memory::fragmented(120, |page| page % 4 == 0);
+    give_back_lists();
+    let (free, before) = (free_blocks(), vmstat("pgmigrate_success"));
+    let began = std::time::Instant::now();
+    std::fs::write("/proc/sys/vm/compact_memory", "1").unwrap();
+    let took = began.elapsed();
+    let gained = free_blocks() as i64 - free as i64;
+    let moved = vmstat("pgmigrate_success") - before;
+    let per_block = moved as f64 / gained.max(1) as f64;
+    eprintln!(
+        "MODULE compact_memory: buddyinfo {gained:+}, {moved} pages moved ({per_block:.0} a block), {:.1} ms a block",
+        took.as_secs_f64() * 1e3 / gained.max(1) as f64
+    );
+    assert_eq!(memory.spoiled(), 0);
+    per_block
+}
+
 #[test]
 fn chosen_blocks_are_freed_contents_intact_and_for_fewer_moves_than_compact_memory() {
     let Some(module) = module() else { return };
@@ -72,28 +99,16 @@ fn chosen_blocks_are_freed_contents_intact_and_for_fewer_moves_than_compact_memo
     );
     drop(memory);
 
-    // The kernel's own, on the same pattern.
-    let memory = Memory::fragmented(120, |page| page % 4 == 0);
-    let (free, before) = (free_blocks(), vmstat("pgmigrate_success"));
-    let began = std::time::Instant::now();
-    std::fs::write("/proc/sys/vm/compact_memory", "1").unwrap();
-    let took = began.elapsed();
-    let kernel_gained = free_blocks() as i64 - free as i64;
-    let kernel_moved = vmstat("pgmigrate_success") - before;
-    let kernel_per_block = kernel_moved as f64 / kernel_gained.max(1) as f64;
-    eprintln!(
-        "MODULE compact_memory: buddyinfo {kernel_gained:+}, {kernel_moved} pages moved ({kernel_per_block:.0} a block), {:.1} ms a block",
-        took.as_secs_f64() * 1e3 / kernel_gained.max(1) as f64
-    );
-    assert_eq!(memory.spoiled(), 0);
+    // The kernel's own, on the same pattern; again where it did nothing at all.
+    let kernel_per_block = (0..3).map(|_| moves_of_compact_memory()).find(|&moves| moves > 0.0);
     assert!(
         gained as usize * 100 >= list.len() * 90,
         "{gained} gained of {}",
         list.len()
     );
     assert!(
-        per_block <= 1.5 * kernel_per_block,
-        "{per_block} against {kernel_per_block}"
+        kernel_per_block.is_some_and(|kernel| per_block <= 1.5 * kernel),
+        "{per_block} against {kernel_per_block:?}"
     );
 }
 
