@@ -128,9 +128,6 @@ impl Hands<'_> {
         if !self.is_mapped(Span::region(region)) {
             return Outcome::Gone;
         }
-        if self.look.is_shared(region) {
-            return Outcome::Busy;
-        }
         let call = madvise(Span::region(region), advice::COLLAPSE);
         let forbidden = match call {
             Err(sys::EINVAL) if ask(region).is_err() => Outcome::Ineligible,

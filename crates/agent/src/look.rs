@@ -147,13 +147,6 @@ impl Look {
         true
     }
 
-    /// Whether a page of the region is shared with another process, as after a fork: a collapse would copy it.
-    pub fn is_shared(&self, region: u64) -> bool {
-        let mut buffer = [0u8; PAGES as usize * 8];
-        self.entries(region, &mut buffer)
-            .is_none_or(|mut entries| entries.any(|entry| entry & ENTRY_PRESENT != 0 && entry & ENTRY_EXCLUSIVE == 0))
-    }
-
     fn is_present(&self, address: u64) -> bool {
         let mut buffer = [0u8; 8];
         let entries = self.entries(address, &mut buffer);
@@ -177,6 +170,12 @@ impl Memory for Look {
         }
         let runs = self.scan(Span::region(region), 2);
         runs.is_some_and(|(runs, _)| runs.iter().any(|run| run.categories & ZERO == 0))
+    }
+
+    fn is_shared(&mut self, region: u64) -> bool {
+        let mut buffer = [0u8; PAGES as usize * 8];
+        self.entries(region, &mut buffer)
+            .is_none_or(|mut entries| entries.any(|entry| entry & ENTRY_PRESENT != 0 && entry & ENTRY_EXCLUSIVE == 0))
     }
 
     fn first_populated(&mut self, of: Span) -> Option<u64> {

@@ -1,6 +1,7 @@
 //! What the environment said at the program's start; programs overwrite it later.
 
 use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use mega_range::density::Density;
 use mega_range::intent::Intent;
@@ -51,6 +52,18 @@ static SETTINGS: Kept = Kept(UnsafeCell::new(Settings {
     status_len: 0,
     stack: 0,
 }));
+
+static IS_FORKED: AtomicBool = AtomicBool::new(false);
+
+/// This is a child that another program's process was copied into.
+pub fn forked() {
+    IS_FORKED.store(true, Ordering::Relaxed);
+}
+
+/// Whether it is.
+pub fn is_forked() -> bool {
+    IS_FORKED.load(Ordering::Relaxed)
+}
 
 /// The settings.
 pub fn settings() -> &'static Settings {

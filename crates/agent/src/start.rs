@@ -113,6 +113,7 @@ pub extern "C" fn _Exit(status: i32) -> ! {
 /// In the child: the helper and the page are its parent's.
 extern "C" fn after_fork() {
     status::forget();
+    settings::forked();
     remap::forget();
     birth::forget();
     helper::forget();

@@ -53,8 +53,6 @@ const LOOKS: u32 = 512;
 const CHUNK: usize = 32;
 /// Part of the time for collapses that is left where no processor is spare.
 const BUSY_PART: u32 = 5;
-/// Collapses of one tick.
-const COLLAPSES: u32 = 4;
 /// After a failure for want of a block or of memory.
 const BACK_OFF_NS: (u64, u64) = (1_000_000_000, 64_000_000_000);
 
@@ -69,6 +67,7 @@ pub struct Auto {
     off: Off,
     candidates: u32,
     resident: u64,
+    copied_regions: u64,
     back_off_until_ns: u64,
     back_off_ns: u64,
     turn: usize,
@@ -93,6 +92,7 @@ impl Auto {
             },
             candidates: 0,
             resident: 0,
+            copied_regions: 0,
             back_off_until_ns: 0,
             back_off_ns: 0,
             turn: 0,
@@ -111,6 +111,7 @@ impl Auto {
         self.off = Off::default();
         self.candidates = 0;
         self.resident = 0;
+        self.copied_regions = 0;
         self.back_off_until_ns = 0;
         self.back_off_ns = 0;
         self.turn = 0;
@@ -158,8 +159,7 @@ impl Auto {
         let mut pace = if grew { Pace::Growing } else { Pace::Idle };
         let births = self.births_seen(conditions);
         let mut looks = LOOKS;
-        let mut collapses = COLLAPSES;
-        let mut pages_left = self.pages_left(conditions);
+        let mut left = self.left(conditions);
         self.is_swept = true;
         let count = self.table.ranges().len();
         for step in 0..count {
@@ -191,7 +191,7 @@ impl Auto {
             if self.begin_ahead(index, conditions, regions_left, memory, orders) {
                 pace = Pace::Growing;
             }
-            self.sweep(index, conditions, &mut collapses, &mut pages_left, memory, orders);
+            self.sweep(index, conditions, &mut left, memory, orders);
             if self.table.ranges().get(index).is_some_and(|range| range.ahead.is_on()) {
                 pace = Pace::Ahead;
             }
@@ -217,7 +217,7 @@ impl Auto {
         if conditions.is_near_limit {
             return 0;
         }
-        let bloat = self.table.bloat_pages() / u64::from(PAGES);
+        let bloat = self.table.bloat_pages() / u64::from(PAGES) + self.copied_regions;
         waste::allowed_regions(conditions.resident_bytes, false).saturating_sub(self.table.regions_ahead() + bloat)
     }
 

@@ -39,7 +39,7 @@ pub enum Outcome {
     NoBlock,
     /// A control group's limit forbids it.
     Limit,
-    /// Pages are pinned, locked or shared: perhaps later.
+    /// Pages are pinned or locked: perhaps later.
     Busy,
     /// The kernel or the program forbids it for this mapping.
     Ineligible,

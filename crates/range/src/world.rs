@@ -9,6 +9,8 @@ pub trait Memory {
     fn populations(&mut self, from: u64, of: &mut [Population]) -> bool;
     /// Whether the program has written to the region at this address.
     fn is_reached(&mut self, region: u64) -> bool;
+    /// Whether another process has pages of the region, too, as after a fork: a collapse copies them.
+    fn is_shared(&mut self, region: u64) -> bool;
     /// The first region in which anything is populated.
     fn first_populated(&mut self, of: Span) -> Option<u64>;
     /// Regions that are populated while both their neighbours are empty.
@@ -42,6 +44,8 @@ pub struct Conditions {
     pub is_near_limit: bool,
     /// The program maps and unmaps just now.
     pub is_mapping: bool,
+    /// The program is a forked child: others like it may each have a copy of their parent's memory.
+    pub is_forked: bool,
     /// Whoever helps takes processor time away from somebody.
     pub is_busy: bool,
 }

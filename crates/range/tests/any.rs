@@ -18,6 +18,7 @@ enum Step {
     Fill { at: u64, regions: u64, each: u64 },
     Scatter { seed: u64, count: u64 },
     Wait { ticks: u32 },
+    Fork,
     Short(bool),
     Limit(bool),
 }
@@ -31,6 +32,7 @@ fn step() -> impl Strategy<Value = Step> {
         (0..ROOM, 1..80u64, 1..7u64).prop_map(|(at, regions, each)| Step::Fill { at, regions, each }),
         (1..u64::MAX, 1..500u64).prop_map(|(seed, count)| Step::Scatter { seed, count }),
         (1..400u32).prop_map(|ticks| Step::Wait { ticks }),
+        Just(Step::Fork),
         any::<bool>().prop_map(Step::Short),
         any::<bool>().prop_map(Step::Limit),
     ]
@@ -87,6 +89,7 @@ fn go(world: &mut World, step: &Step) {
             }
         }
         Step::Wait { ticks } => world.ticks(ticks),
+        Step::Fork => world.kernel.fork(),
         Step::Short(is) => world.conditions.is_short_of_blocks = is,
         Step::Limit(is) => world.conditions.is_near_limit = is,
     }

@@ -315,6 +315,26 @@ fn collapses_keep_to_the_stall_budget() {
     assert!((80..=105).contains(&collapsed), "{collapsed}");
 }
 
+#[test]
+fn memory_shared_with_children_is_collapsed_as_far_as_its_copies_may_be_waste() {
+    let filled = |is_forked| {
+        let mut world = world();
+        world.conditions.is_forked = is_forked;
+        world.conditions.is_short_of_blocks = true;
+        world.kernel.map(span(1000, 1100));
+        world.fill(span(1000, 1100), 5000);
+        world.kernel.fork();
+        world.ticks(20_000);
+        world
+    };
+    let allowed = waste::allowed_regions(0, false);
+    let parent = filled(false);
+    assert_eq!(parent.kernel.copied, allowed / 2);
+    assert!(parent.waste <= waste::LEAST);
+    // Each of many children would have a copy of its own.
+    assert_eq!(filled(true).kernel.copied, 0);
+}
+
 /// A program that has filled ten mappings, every so many-th page.
 fn filled(step: u64) -> World {
     let mut world = world();

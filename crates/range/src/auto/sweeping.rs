@@ -16,14 +16,28 @@ const BUSY_PAUSE_NS: u64 = 1_000_000_000;
 /// The pauses between sweeps of a range.
 const SWEEP_NS: (u64, u64) = (1_000_000_000, 64_000_000_000);
 
+/// Collapses of one tick.
+const COLLAPSES: u32 = 4;
+/// The part of the waste allowed that may be copies of memory shared with children. It is never given back: nobody says
+/// when the last child has ended.
+const COPIES_PART: u64 = 2;
+
+/// What collapses may yet do.
+pub(super) struct Left {
+    collapses: u32,
+    /// Base pages that they may add.
+    pages: u64,
+    /// Regions shared with another process that they may copy.
+    copies: u64,
+}
+
 impl Auto {
     /// Collapses what is densely populated in a range that has paused.
     pub(super) fn sweep(
         &mut self,
         index: usize,
         conditions: &Conditions,
-        collapses: &mut u32,
-        pages_left: &mut u64,
+        left: &mut Left,
         memory: &mut impl Memory,
         orders: &mut Orders,
     ) {
@@ -51,7 +65,7 @@ impl Auto {
             return;
         }
         self.is_swept = false;
-        if !may || *collapses == 0 || range.sweep >= end {
+        if !may || left.collapses == 0 || range.sweep >= end {
             if range.sweep >= end && !is_growing {
                 // A sweep that found something is followed by another soon.
                 range.sweep = crate::span::up(range.span.start);
@@ -61,8 +75,8 @@ impl Auto {
             return;
         }
         let mut seen = [Population::default(); CHUNK];
-        let left = usize::try_from((end - range.sweep) / REGION).unwrap_or(CHUNK);
-        let Some(seen) = seen.get_mut(..left.min(CHUNK)) else {
+        let ahead = usize::try_from((end - range.sweep) / REGION).unwrap_or(CHUNK);
+        let Some(seen) = seen.get_mut(..ahead.min(CHUNK)) else {
             return;
         };
         if !memory.populations(range.sweep, seen) {
@@ -70,7 +84,7 @@ impl Auto {
             return;
         }
         for population in seen.iter() {
-            if *collapses == 0 {
+            if left.collapses == 0 {
                 return;
             }
             let region = range.sweep;
@@ -80,8 +94,12 @@ impl Auto {
             } else {
                 population.is_dense()
             };
-            let holes = population.holes();
-            if !is_wanted || population.huge > 0 || u64::from(holes) > *pages_left {
+            let holes = u64::from(population.holes());
+            if !is_wanted || population.huge > 0 || holes > left.pages {
+                continue;
+            }
+            let is_copy = memory.is_shared(region);
+            if is_copy && (left.copies == 0 || left.pages < u64::from(PAGES)) {
                 continue;
             }
             if !orders.push(Order::Collapse(region)) {
@@ -89,18 +107,26 @@ impl Auto {
                 return;
             }
             range.sweep_gap_ns = 0;
-            range.bloat_pages = range.bloat_pages.saturating_add(holes);
-            *pages_left -= u64::from(holes);
-            *collapses -= 1;
+            range.bloat_pages = range.bloat_pages.saturating_add(population.holes());
+            self.copied_regions += u64::from(is_copy);
+            left.copies -= u64::from(is_copy);
+            left.pages -= if is_copy { u64::from(PAGES) } else { holes };
+            left.collapses -= 1;
         }
     }
 
-    /// Base pages that collapses may yet add.
-    pub(super) fn pages_left(&self, conditions: &Conditions) -> u64 {
-        if self.intent == Intent::Memory {
-            return 0;
+    /// What collapses may yet do in this tick.
+    pub(super) fn left(&self, conditions: &Conditions) -> Left {
+        let allowed = match self.intent {
+            Intent::Memory => 0,
+            _ => waste::allowed_regions(conditions.resident_bytes, conditions.is_near_limit),
+        };
+        let regions = allowed.saturating_sub(self.table.regions_ahead() + self.copied_regions);
+        let copies = if conditions.is_forked { 0 } else { allowed / COPIES_PART };
+        Left {
+            collapses: COLLAPSES,
+            pages: (regions * u64::from(PAGES)).saturating_sub(self.table.bloat_pages()),
+            copies: copies.saturating_sub(self.copied_regions),
         }
-        let allowed = waste::allowed_regions(conditions.resident_bytes, conditions.is_near_limit);
-        (allowed.saturating_sub(self.table.regions_ahead()) * u64::from(PAGES)).saturating_sub(self.table.bloat_pages())
     }
 }

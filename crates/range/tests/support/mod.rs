@@ -2,7 +2,7 @@
 
 #![allow(dead_code)] // two test programs and a bench share this, and each uses a part of it
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use mega_range::auto::{Auto, Pace};
 use mega_range::density::Population;
@@ -29,6 +29,10 @@ pub struct Kernel {
     advised: Vec<Span>,
     regions: BTreeMap<u64, Region>,
     pub refuses: Option<Outcome>,
+    /// Regions whose pages are a child's, too.
+    shared: BTreeSet<u64>,
+    /// Regions of those that were copied by a collapse.
+    pub copied: u64,
 }
 
 impl Kernel {
@@ -71,6 +75,11 @@ impl Kernel {
             }
         }
         self.mappings = merged;
+    }
+
+    /// The program forks: what it has touched is a child's, too.
+    pub fn fork(&mut self) {
+        self.shared = self.regions.keys().copied().collect();
     }
 
     /// The program unmaps a span.
@@ -160,6 +169,7 @@ impl Kernel {
                     return Outcome::Gone;
                 }
                 self.region(region).huge = true;
+                self.copied += u64::from(self.shared.remove(&region));
             }
             Order::Probe(region) => {
                 let region = self.region(region);
@@ -202,6 +212,10 @@ impl Memory for Kernel {
         region.is_some_and(|region| populated(region) > 0)
     }
 
+    fn is_shared(&mut self, region: u64) -> bool {
+        self.shared.contains(&region)
+    }
+
     fn first_populated(&mut self, of: Span) -> Option<u64> {
         let mut regions = self.regions.range(of.start..of.end);
         regions
@@ -242,7 +256,8 @@ impl World {
             let outcome = self.kernel.act(order);
             self.auto.done(order, outcome, self.call_ns, self.conditions.now_ns);
         }
-        self.waste = self.waste.max(self.kernel.resident() - self.kernel.touched());
+        let added = self.kernel.resident() - self.kernel.touched();
+        self.waste = self.waste.max(added + self.kernel.copied * REGION);
         pace
     }
 
