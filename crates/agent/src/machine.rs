@@ -98,6 +98,8 @@ impl Machine {
             sys::close(groups);
         }
         self.read_settings();
+        // Its first time on a processor says nothing: a new process waits for its parent's.
+        self.waited = waited(self.schedstat).unwrap_or(self.waited);
         Some(())
     }
 

@@ -20,7 +20,7 @@ use crate::status;
 use crate::sys::{self, Result};
 
 /// A program that is smaller is only asked for its size.
-const LEAST_BYTES: u64 = 32 << 20;
+const LEAST_BYTES: u64 = 8 << 20;
 /// The shortest pause while a region that was left to the program may be reached at any moment.
 const AHEAD_NS: u64 = 50_000;
 /// The pause while something happens.
@@ -28,6 +28,8 @@ const GROWING_NS: u64 = 2_000_000;
 /// The same once what the program maps is advised at birth, as long as none of its mappings were made unseen.
 const KNOWN_NS: u64 = 10_000_000;
 const UNSEEN_NS: u64 = 1_000_000_000;
+/// The first pause in a forked child: many end soon, or execute another program.
+const FORKED_NS: u64 = 10_000_000;
 /// The pause between collapses.
 const SWEEP_NS: u64 = 10_000_000;
 /// The longest pause, and from which one on pauses grow slowly: a program that has just begun to wait may soon go on.
@@ -108,7 +110,7 @@ pub unsafe fn run(ready: &Ready, mut nap: impl FnMut(u64) -> core::result::Resul
             birth::allow(births, now);
         }
     }
-    let mut pause = GROWING_NS;
+    let mut pause = if settings::is_forked() { FORKED_NS } else { GROWING_NS };
     loop {
         if let Err(reason) = nap(pause) {
             return reason;
@@ -132,6 +134,7 @@ struct State {
     unseen_ns: u64,
     rarely_ns: u64,
     is_awake: bool,
+    has_looked: bool,
     is_disabled: bool,
 }
 
@@ -209,6 +212,9 @@ fn tick(mind: &mut Mind, maps: i32, state: &mut State) -> core::result::Result<u
         Pace::Growing | Pace::Idle if conditions.is_busy => BUSY_LOOK_SHARE,
         _ => LOOK_SHARE,
     };
+    // The first look is dear, since it touches the tables that it fills.
+    let share = if state.has_looked { share } else { 0 };
+    state.has_looked = true;
     let floor = looked.saturating_mul(share).saturating_sub(acted);
     let pause = match pace {
         Pace::Ahead => {

@@ -108,7 +108,7 @@ fn ago(profile: &Profile) -> String {
 
 fn listed(all: &[Profile]) -> String {
     if all.is_empty() {
-        return "nothing was learned yet: `mega run` does, of programs that fill 32 MB and more\n".to_owned();
+        return "nothing was learned yet: `mega run` does, of programs that fill 8 MB and more\n".to_owned();
     }
     let mut text = format!(
         "{:16}  {:15}  {:>5}  {:>12}  {:>9}  {:>6}  {:>6}\n",
