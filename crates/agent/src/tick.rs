@@ -27,7 +27,7 @@ const AHEAD_NS: u64 = 50_000;
 const GROWING_NS: u64 = 2_000_000;
 /// The same once what the program maps is advised at birth, as long as none of its mappings were made unseen.
 const KNOWN_NS: u64 = 10_000_000;
-const UNSEEN_NS: u64 = 1_000_000_000;
+const UNSEEN_NS: u64 = 250_000_000;
 /// The first pause in a forked child: many end soon, or execute another program.
 const FORKED_NS: u64 = 10_000_000;
 /// The pause between collapses.
