@@ -374,6 +374,8 @@ static void idle_reservations_are_released(void)
 		stamp(p + i * BLOCK + i * PAGE, i + 1);
 	CHECK(vmstat("nr_anon_reserved") - reserved >= n * 511 - 100, "%ld reserved",
 	      vmstat("nr_anon_reserved") - reserved);
+	CHECK(smaps("AnonReserved", p, n * BLOCK) == n * 511 * 4, "smaps: %ld kB reserved",
+	      smaps("AnonReserved", p, n * BLOCK));
 	write_file(RESERVE "idle_ms", "1000");
 	for (i = 0; i < 100 && vmstat("thp_reserve_release") - release < n; i++)
 		usleep(100000);
@@ -382,6 +384,8 @@ static void idle_reservations_are_released(void)
 	      vmstat("thp_reserve_release") - release);
 	CHECK(vmstat("nr_anon_reserved") - reserved < 100, "%ld still reserved",
 	      vmstat("nr_anon_reserved") - reserved);
+	CHECK(!smaps("AnonReserved", p, n * BLOCK), "smaps: %ld kB still reserved",
+	      smaps("AnonReserved", p, n * BLOCK));
 	for (i = 0; i < n; i++) {
 		CHECK(stamped(p + i * BLOCK + i * PAGE, i + 1), "block %d", i);
 		stamp(p + i * BLOCK + 300 * PAGE, i + 7);

@@ -45,6 +45,13 @@ pub struct Tally {
     pub waste_bytes: Option<u64>,
     /// Resident in regions of base pages that are mapped enough to be promoted.
     pub qualifies_bytes: u64,
+    /// Reserved for it and not populated; none on a kernel without reservations.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reserved_bytes: Option<u64>,
+}
+
+fn sum(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+    a.map_or(b, |a| Some(a + b.unwrap_or(0)))
 }
 
 impl Tally {
@@ -53,10 +60,8 @@ impl Tally {
         self.rss_bytes += other.rss_bytes;
         self.huge_bytes += other.huge_bytes;
         self.qualifies_bytes += other.qualifies_bytes;
-        self.waste_bytes = match (self.waste_bytes, other.waste_bytes) {
-            (None, None) => None,
-            (a, b) => Some(a.unwrap_or(0) + b.unwrap_or(0)),
-        };
+        self.waste_bytes = sum(self.waste_bytes, other.waste_bytes);
+        self.reserved_bytes = sum(self.reserved_bytes, other.reserved_bytes);
     }
 }
 
@@ -151,6 +156,7 @@ impl From<&smaps::Entry> for MappingUsage {
             huge_bytes: huge.into_iter().flatten().sum(),
             waste_bytes: None,
             qualifies_bytes: 0,
+            reserved_bytes: usage.anon_reserved_bytes,
         };
         Self { vma, tally }
     }

@@ -52,6 +52,8 @@ kb_fields! {
         "LazyFree" => lazy_free_bytes,
         /// Anonymous memory mapped by huge pages.
         "AnonHugePages" => anon_huge_bytes,
+        /// Reserved for it and not populated, on a kernel with reservations.
+        "AnonReserved" => anon_reserved_bytes,
         /// Shared memory mapped by huge pages.
         "ShmemPmdMapped" => shmem_huge_bytes,
         /// File memory mapped by huge pages.

@@ -141,6 +141,9 @@ fn to_text(seen: &Seen, top: usize) -> String {
         show_waste(t.waste_bytes),
         Bytes(t.qualifies_bytes),
     );
+    if let Some(reserved) = t.reserved_bytes.filter(|&bytes| bytes > 0) {
+        text += &format!("  reserved and not populated {}\n", Bytes(reserved));
+    }
     if looked.read.0 < looked.read.1 {
         text += &format!(
             "  (waste: {} of {} huge pages read, scaled)\n",
