@@ -192,27 +192,38 @@ fn advise(births: Births, address: usize, new: New) {
 /// The process that has begun: without a C library nobody says when it forks.
 static OWNER: AtomicI32 = AtomicI32::new(0);
 
-/// Where a static program's own `mmap` goes on, all registers as the kernel has left them.
+/// Where a static program's own `mmap` and `mremap` go on, all registers as the kernel has left them, and the call's
+/// number in ecx.
 pub fn of_static() -> usize {
     extern "C" {
-        fn mega_agent_mapped();
+        fn mega_agent_called();
     }
     OWNER.store(sys::getpid(), Ordering::Relaxed);
-    mega_agent_mapped as *const () as usize
+    mega_agent_called as *const () as usize
 }
 
 // Called right behind the system call, of which compilers know that it changes rax, rcx and r11 alone, and no flags:
-// nor does this. Small mappings, and calls that have failed, are over soon.
+// nor does this. Small mappings, calls that have failed, and moves that have not, are over soon.
 global_asm!(
-    ".globl mega_agent_mapped",
-    ".hidden mega_agent_mapped",
-    "mega_agent_mapped:",
+    ".globl mega_agent_called",
+    ".hidden mega_agent_called",
+    "mega_agent_called:",
     "pushfq",
+    "cmp ecx, 25",
+    "je 3f",
     "cmp rsi, 0x200000",
     "jb 2f",
     "cmp rax, -4096",
     "ja 2f",
     "push rax",
+    "lea r11, [rip + {born}]",
+    "jmp 4f",
+    "3:",
+    "cmp rax, -14",
+    "jne 2f",
+    "push rax",
+    "lea r11, [rip + {torn}]",
+    "4:",
     "push rdi",
     "push rsi",
     "push rdx",
@@ -240,9 +251,11 @@ global_asm!(
     "movaps [rsp + 224], xmm14",
     "movaps [rsp + 240], xmm15",
     "cld",
+    "mov r9, rdi",
     "mov rdi, rax",
     "mov rcx, r10",
-    "call {born}",
+    "call r11",
+    "mov [rbp + 56], rax",
     "movaps xmm0, [rsp]",
     "movaps xmm1, [rsp + 16]",
     "movaps xmm2, [rsp + 32]",
@@ -272,12 +285,15 @@ global_asm!(
     "popfq",
     "ret",
     born = sym born_in_static,
+    torn = sym remap::torn_in_static,
 );
 
-extern "C" fn born_in_static(address: usize, bytes: usize, protection: i32, flags: i32) {
+/// A static program has mapped something. Returns what its call returns.
+extern "C" fn born_in_static(address: usize, bytes: usize, protection: i32, flags: i32) -> usize {
     if RESIDENT.load(Ordering::Relaxed) > 0 && OWNER.load(Ordering::Relaxed) == sys::getpid() {
         born(address, bytes, protection, flags);
     }
+    address
 }
 
 /// # Safety

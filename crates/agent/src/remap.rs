@@ -38,46 +38,67 @@ pub fn forget() {
     ENDED.store(BEGUN.load(Ordering::SeqCst), Ordering::SeqCst);
 }
 
-/// Moves or resizes a mapping as the C library's function of this name.
-///
-/// # Safety
-/// As the C library's function of this name.
-#[no_mangle]
-pub unsafe extern "C" fn mremap(old: usize, size: usize, new_size: usize, flags: i32, new: usize) -> usize {
+/// Moves by `once`; where that fails since the mapping's parts differ, they get the latest advice, and it is tried again.
+fn mended(old: usize, size: usize, once: impl Fn() -> sys::Result<usize>) -> sys::Result<usize> {
     for _ in 0..TRIES {
         let ended = ENDED.load(Ordering::SeqCst);
-        // SAFETY: the caller's.
-        let moved = unsafe { once(old, size, new_size, flags, new) };
-        let is_torn = moved == FAILED && libc::errno() == sys::EFAULT.0;
+        let moved = once();
         let begun = BEGUN.load(Ordering::SeqCst);
-        if !is_torn || begun == 0 || sys::madvise(old as u64, size as u64, ADVICE.load(Ordering::SeqCst)).is_err() {
+        if moved != Err(sys::EFAULT)
+            || begun == 0
+            || sys::madvise(old as u64, size as u64, ADVICE.load(Ordering::SeqCst)).is_err()
+        {
             return moved;
         }
         if begun == ended {
             break;
         }
     }
+    once()
+}
+
+/// Moves or resizes a mapping as the C library's function of this name.
+///
+/// # Safety
+/// As the C library's function of this name.
+#[no_mangle]
+pub unsafe extern "C" fn mremap(old: usize, size: usize, new_size: usize, flags: i32, new: usize) -> usize {
     // SAFETY: the caller's.
-    unsafe { once(old, size, new_size, flags, new) }
+    let moved = mended(old, size, || unsafe { once(old, size, new_size, flags, new) });
+    moved.unwrap_or_else(|error| {
+        libc::set_errno(error.0);
+        FAILED
+    })
+}
+
+/// A static program's own `mremap` has failed with EFAULT. Returns what its call returns instead.
+pub extern "C" fn torn_in_static(
+    _failed: usize,
+    size: usize,
+    new_size: usize,
+    flags: i32,
+    new: usize,
+    old: usize,
+) -> usize {
+    // SAFETY: the call that the program has just made.
+    let moved = mended(old, size, || unsafe { sys::mremap(old, size, new_size, flags, new) });
+    moved.unwrap_or_else(|error| (error.0 as usize).wrapping_neg())
 }
 
 /// # Safety
 /// As [`mremap`].
-unsafe fn once(old: usize, size: usize, new_size: usize, flags: i32, new: usize) -> usize {
+unsafe fn once(old: usize, size: usize, new_size: usize, flags: i32, new: usize) -> sys::Result<usize> {
     let next = NEXT.load(Ordering::Relaxed);
     if next != 0 {
         // SAFETY: the C library's signature; the last argument is read where the flags say so.
         let next: unsafe extern "C" fn(usize, usize, usize, i32, usize) -> usize =
             unsafe { core::mem::transmute(next) };
         // SAFETY: the caller's.
-        return unsafe { next(old, size, new_size, flags, new) };
+        return match unsafe { next(old, size, new_size, flags, new) } {
+            FAILED => Err(sys::Errno(libc::errno())),
+            moved => Ok(moved),
+        };
     }
     // SAFETY: the caller's.
-    match unsafe { sys::mremap(old, size, new_size, flags, new) } {
-        Ok(moved) => moved,
-        Err(error) => {
-            libc::set_errno(error.0);
-            FAILED
-        }
-    }
+    unsafe { sys::mremap(old, size, new_size, flags, new) }
 }

@@ -547,10 +547,11 @@ fn a_static_programs_memory_forks_and_execs_are_right_with_it_under_storms() {
     let Some(program) = made(folder.path(), STATIC.0, STATIC.1) else {
         return;
     };
-    let cases: [&[&str]; 8] = [
+    let cases: [&[&str]; 9] = [
         &["nothing"],
         &["scattered", "256"],
         &["remap", "256"],
+        &["torn", "64"],
         &["forks"],
         &["spawns"],
         &["no-descriptors", "128"],

@@ -163,6 +163,21 @@ static char *map_apart(size_t bytes) {
 	CHECK(!mprotect(memory, PAGE, PROT_NONE) && !mprotect(memory + bytes + MB, MB, PROT_NONE));
 	return memory + PAGE;
 }
+
+// mremap of what advice has reached a part of only: once there was any, the agent mends it.
+static void torn(size_t bytes) {
+	char *other = map(bytes);
+	fill(other, bytes);
+	char *memory = map_apart(bytes), *moved;
+	fill(memory, bytes);
+	CHECK(!madvise(memory, PAGE, MADV_NOHUGEPAGE));
+	for (int i = 0; (moved = mremap(memory, bytes, 2 * bytes, MREMAP_MAYMOVE)) == MAP_FAILED; i++) {
+		CHECK(errno == EFAULT && i < 100);
+		pause_ms(100);
+	}
+	check(moved, bytes);
+	check(other, bytes);
+}
 // Base pages that the first touch of a fresh mapping populates.
 static int first_touch(char *memory, size_t bytes) {
 	unsigned char there[512];
@@ -580,6 +595,7 @@ int main(int count, char **arguments) {
 	MODE("dense-then-scattered", dense_then_scattered(bytes))
 	MODE("grow", grow(bytes))
 	MODE("remap", remap(bytes))
+	MODE("torn", torn(bytes))
 	MODE("births", births(bytes / MB))
 	MODE("begins", begins(bytes / MB))
 	MODE("single", single())

@@ -182,14 +182,14 @@ fn begin_in(traced: &Tracee, agent: &Image<'_>, at: &At, held: &mut Vec<i32>) ->
     if trap != libc::SIGTRAP {
         return Err(Errno::NOEXEC);
     }
-    let mapped = traced.registers()?.rax;
+    let called = traced.registers()?.rax;
     // Without it the helper looks what was mapped, later.
-    let _ = pass_by(traced, at, held, mapped);
+    let _ = pass_by(traced, at, held, called);
     Ok(())
 }
 
-/// Has the program's own system calls that map memory come by the agent's `mapped`.
-fn pass_by(traced: &Tracee, at: &At, held: &mut Vec<i32>, mapped: u64) -> Result<(), Errno> {
+/// Has the program's own system calls that map or move memory come by the agent's `called`.
+fn pass_by(traced: &Tracee, at: &At, held: &mut Vec<i32>, called: u64) -> Result<(), Errno> {
     let program = traced.program().map_err(|_| Errno::NOENT)?;
     let sites = Sites::of(&program, traced.entry()?).map_err(|_| Errno::NOEXEC)?;
     drop(program);
@@ -197,15 +197,15 @@ fn pass_by(traced: &Tracee, at: &At, held: &mut Vec<i32>, mapped: u64) -> Result
         return Ok(());
     }
     let base = page_below(traced, at, held, sites.start)?;
-    let (page, places) = patch::page(base, &sites.list, mapped).ok_or(Errno::RANGE)?;
+    let (page, places) = patch::page(base, &sites.list, called).ok_or(Errno::RANGE)?;
     traced.write(base, &page)?;
     let executable = (libc::PROT_READ | libc::PROT_EXEC) as u64;
     let protect = [base, patch::PAGE, executable, 0, 0, 0];
     call(traced, at, held, libc::SYS_mprotect, protect)?;
     for (site, place) in sites.list.into_iter().zip(places) {
-        let word = traced.word(site)?;
-        if let Some(jump) = patch::jump(word, site, place).filter(|_| patch::is_call(word)) {
-            traced.set_word(site, jump)?;
+        let word = traced.word(site.address)?;
+        if let Some(jump) = patch::jump(word, site.address, place).filter(|_| patch::is_call(word, site)) {
+            traced.set_word(site.address, jump)?;
         }
     }
     Ok(())

@@ -1,11 +1,11 @@
-//! A static program's own mappings: its system calls that map memory come by the agent, so that it can advise what they map before anybody
-//! touches it.
+//! A static program's own mappings: its system calls that map memory or move it come by the agent, so that it can advise what they map
+//! before anybody touches it, and mend what it was about to advise while the program moved it.
 //!
 //! ```text
 //!   program's text             a page of ours, within reach of it
-//!   mov eax, 9   ── jmp ──►    mov eax, 9; syscall; call the agent ─┐
-//!   syscall                                                         │
-//!   …            ◄──────────────────────────────────────────────────┘
+//!   mov eax, 9   ── jmp ──►    mov eax, 9; syscall; mov ecx, 9; call the agent ─┐
+//!   syscall                                                                     │
+//!   …            ◄──────────────────────────────────────────────────────────────┘
 //! ```
 //!
 //! The instruction alone that says which call it is gives way: who has the number from elsewhere makes the call as ever. Whoever reads the
@@ -20,12 +20,17 @@ use object::elf::PF_X;
 use object::read::elf::ElfFile64;
 use object::{Endianness, Object, ObjectSegment, SegmentFlags};
 
-/// `mov eax, 9; syscall`: mmap.
-const MAPS: [u8; 7] = [0xb8, 9, 0, 0, 0, 0x0f, 0x05];
+/// mmap and mremap.
+const CALLS: [u8; 2] = [9, 25];
+/// `mov eax, …; syscall`.
+const BYTES: usize = 7;
+/// What it begins with, and what it ends with behind the call's number.
+const BEGIN: u8 = 0xb8;
+const END: [u8; 5] = [0, 0, 0, 0x0f, 0x05];
 /// Behind a prefix like these it is another register.
 const PREFIXES: std::ops::RangeInclusive<u8> = 0x40..=0x4f;
-/// A C library has two or three, Go has one; more are something else.
-const MOST_SITES: usize = 8;
+/// A C library has three to five, Go has one; more are something else.
+const MOST_SITES: usize = 12;
 /// More text than this nobody waits for.
 const MOST_TEXT: u64 = 256 << 20;
 /// It is read so much at a time.
@@ -37,13 +42,21 @@ const ROOM: usize = 64;
 pub const PAGE: u64 = 4096;
 const _: () = assert!(ROOM * (MOST_SITES + 1) <= PAGE as usize);
 
-/// Where a program's text maps memory.
+/// Where a program's text makes such a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Site {
+    /// The instruction that gives way.
+    pub address: u64,
+    number: u8,
+}
+
+/// Where a program's text maps or moves memory.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Sites {
     /// Where its text begins.
     pub start: u64,
-    /// Addresses of the instruction that gives way.
-    pub list: Vec<u64>,
+    /// All of them.
+    pub list: Vec<Site>,
 }
 
 impl Sites {
@@ -92,10 +105,11 @@ impl Sites {
             let piece = piece.get_mut(..length).unwrap_or_default();
             program.read_exact_at(piece, offset.saturating_add(at))?;
             // The first of a later piece was in the one before, with what is before it.
-            for found in found(piece).filter(|found| *found > 0 || at == 0) {
-                let found = address.wrapping_add(at + found as u64);
-                if self.list.last() != Some(&found) {
-                    self.list.push(found);
+            for (found, number) in found(piece).filter(|(found, _)| *found > 0 || at == 0) {
+                let address = address.wrapping_add(at + found as u64);
+                let site = Site { address, number };
+                if self.list.last() != Some(&site) {
+                    self.list.push(site);
                 }
             }
             if self.list.len() > MOST_SITES {
@@ -104,23 +118,32 @@ impl Sites {
             if at + length as u64 == bytes {
                 break;
             }
-            at += (length - MAPS.len() - 1) as u64;
+            at += (length - BYTES - 1) as u64;
         }
         Ok(())
     }
 }
 
-/// Where in a text the call is made.
-fn found(text: &[u8]) -> impl Iterator<Item = usize> + '_ {
-    memmem::find_iter(text, &MAPS).filter(|at| {
+/// `mov eax, number; syscall`.
+fn call(number: u8) -> [u8; BYTES] {
+    let [a, b, c, d, e] = END;
+    [BEGIN, number, a, b, c, d, e]
+}
+
+/// Where in a text such calls are made, and their numbers.
+fn found(text: &[u8]) -> impl Iterator<Item = (usize, u8)> + '_ {
+    memmem::find_iter(text, &END).filter_map(|end| {
+        let at = end.checked_sub(2)?;
+        let number = *text.get(at + 1)?;
         let before = at.checked_sub(1).and_then(|before| text.get(before));
-        !before.is_some_and(|before| PREFIXES.contains(before))
+        let is_call = text.get(at) == Some(&BEGIN) && CALLS.contains(&number);
+        (is_call && !before.is_some_and(|before| PREFIXES.contains(before))).then_some((at, number))
     })
 }
 
 /// Whether these bytes, of a program that has not begun, are what was found in its file.
-pub fn is_call(word: u64) -> bool {
-    word.to_le_bytes().starts_with(&MAPS)
+pub fn is_call(word: u64, site: Site) -> bool {
+    word.to_le_bytes().starts_with(&call(site.number))
 }
 
 /// The same bytes with a jump from `site` in place of the instruction; none where that is out of reach.
@@ -136,15 +159,17 @@ fn distance(from: u64, to: u64) -> Option<i32> {
     i32::try_from(to.wrapping_sub(from) as i64).ok()
 }
 
-/// The page at `base`, by which the sites go to the agent's `mapped`, and where in it each goes on; none where it is out of reach.
-pub fn page(base: u64, sites: &[u64], mapped: u64) -> Option<(Vec<u8>, Vec<u64>)> {
-    let mut page = mapped.to_le_bytes().to_vec();
+/// The page at `base`, by which the sites go to the agent's `called`, and where in it each goes on; none where it is out of reach.
+pub fn page(base: u64, sites: &[Site], called: u64) -> Option<(Vec<u8>, Vec<u64>)> {
+    let mut page = called.to_le_bytes().to_vec();
     let mut places = Vec::new();
     for site in sites {
         page.resize((places.len() + 1) * ROOM, 0xcc);
         let place = base + page.len() as u64;
         places.push(place);
-        page.extend(MAPS);
+        page.extend(call(site.number));
+        // mov ecx, number: the call has spoiled it.
+        page.extend([0xb9, site.number, 0, 0, 0]);
         // lea rsp, [rsp - 128]: compilers keep values there.
         page.extend([0x48, 0x8d, 0x64, 0x24, 0x80]);
         // call [rip + …]
@@ -154,7 +179,7 @@ pub fn page(base: u64, sites: &[u64], mapped: u64) -> Option<(Vec<u8>, Vec<u64>)
         page.extend([0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0]);
         // jmp behind the call
         page.push(0xe9);
-        page.extend(distance(base + page.len() as u64 + 4, site + MAPS.len() as u64)?.to_le_bytes());
+        page.extend(distance(base + page.len() as u64 + 4, site.address + BYTES as u64)?.to_le_bytes());
     }
     Some((page, places))
 }
@@ -165,19 +190,22 @@ mod tests {
 
     #[test]
     fn a_call_is_found_whose_number_is_of_its_own_register() {
-        let text = [&[0x90][..], &MAPS, &[0x41], &MAPS, &[0xc3], &MAPS].concat();
-        assert_eq!(found(&text).collect::<Vec<_>>(), [1, 17]);
-        assert_eq!(found(&MAPS[..6]).count(), 0);
-        assert_eq!(found(&MAPS).collect::<Vec<_>>(), [0]);
+        let (map, remap, unmap) = (call(9), call(25), call(11));
+        let text = [&[0x90][..], &map, &[0x41], &map, &[0xc3], &remap, &unmap].concat();
+        assert_eq!(found(&text).collect::<Vec<_>>(), [(1, 9), (17, 25)]);
+        assert_eq!(found(&map[..6]).count() + found(&map[1..]).count(), 0);
+        assert_eq!(found(&map).collect::<Vec<_>>(), [(0, 9)]);
     }
 
     #[test]
     fn the_jump_goes_to_the_page_and_back_behind_the_call() {
         let (base, site) = (0x3f_0000, 0x40_0123);
-        let (page, places) = page(base, &[site], 0x7f00_0000_1234).unwrap();
+        let of = |number| Site { address: site, number };
+        let (page, places) = page(base, &[of(25)], 0x7f00_0000_1234).unwrap();
         assert_eq!(places, [base + 64]);
+        assert_eq!(page[64..76], [&call(25)[..], &[0xb9, 25, 0, 0, 0]].concat());
         let word = u64::from_le_bytes([0xb8, 9, 0, 0, 0, 0x0f, 0x05, 0x77]);
-        assert!(is_call(word) && !is_call(word + 1));
+        assert!(is_call(word, of(9)) && !is_call(word, of(25)) && !is_call(word + 1, of(9)));
         let jumped = jump(word, site, places[0]).unwrap().to_le_bytes();
         let to = i32::from_le_bytes(jumped[1..5].try_into().unwrap());
         assert_eq!(
@@ -196,10 +224,10 @@ mod tests {
     fn calls_are_found_wherever_the_text_is_cut() {
         let file = tempfile::tempfile().unwrap();
         let bytes = 3 * PIECE;
-        let across = (0..18).map(|back| (1 + back % 2) * (PIECE - MAPS.len() - 1) + MAPS.len() + 1 - back);
-        for at in across.chain([0, bytes - MAPS.len()]) {
+        let across = (0..18).map(|back| (1 + back % 2) * (PIECE - BYTES - 1) + BYTES + 1 - back);
+        for at in across.chain([0, bytes - BYTES]) {
             let mut text = vec![0x90; bytes];
-            text[at..at + MAPS.len()].copy_from_slice(&MAPS);
+            text[at..at + BYTES].copy_from_slice(&call(9));
             for (prefix, expected) in [(0x90, 1), (0x41, usize::from(at == 0))] {
                 if at > 0 {
                     text[at - 1] = prefix;
@@ -208,7 +236,7 @@ mod tests {
                 let mut sites = Sites::default();
                 sites.search(&file, 64, bytes as u64, 0x40_0000).unwrap();
                 assert_eq!(sites.list.len(), expected, "{at}, {prefix:x}");
-                assert!(sites.list.iter().all(|site| *site == 0x40_0000 + at as u64));
+                assert!(sites.list.iter().all(|site| site.address == 0x40_0000 + at as u64));
             }
         }
     }
