@@ -38,15 +38,15 @@ done
 reserve=/sys/kernel/mm/transparent_hugepage/reserve
 idle=$(cat $reserve/idle_ms)
 echo 600000 >$reserve/idle_ms
-mega run --policy lrbhps -- mega-lab workload sparse --mib 64 --share 0.01 --seconds 30 >/tmp/held 2>/dev/null &
+# Until the end of its input.
+sleep 600 | mega run --policy lrbhps -- mega-lab workload sparse --mib 64 --share 0.01 >/tmp/held 2>/dev/null &
 while ! grep -q '"event":"ready"' /tmp/held; do sleep 1; done
 held=$(sed -n 's/.*"event":"ready".*"pid":\([0-9]*\).*/\1/p' /tmp/held)
 mega show "$held" >/tmp/shown
 check "show has what is reserved for it" grep -q "reserved and not populated [0-9.]*M" /tmp/shown
-bytes=$(mega show --json "$held" | sed -n 's/.*"reserved_bytes":\([0-9]*\).*/\1/p')
+bytes=$(mega show --json "$held" | grep -o '"reserved_bytes":[0-9]*' | cut -d: -f2 | sort -n | tail -n 1)
 check "31 of 32 blocks and more" [ "${bytes:-0}" -ge $((31 << 21)) ]
 kill "$held"
-wait
 echo "$idle" >$reserve/idle_ms
 thp_reserve_alloc=$(sed -n 's/^thp_reserve_alloc //p' /proc/vmstat)
 mega-lab workload touch --mib 64 >/dev/null
