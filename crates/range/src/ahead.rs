@@ -21,7 +21,7 @@ pub const MOST_WHILE_MAPPING: u32 = 4;
 /// Groups grow while a call takes no longer: it holds the lock that mapping and unmapping wait for.
 pub const CALL_NS: u64 = 2_000_000;
 /// The most regions left to the program before a group.
-pub const MOST_LEFT: u32 = 15;
+pub const MOST_LEFT: u32 = 12;
 /// What the program has not reached for so long it may never reach.
 pub const TIMEOUT_NS: u64 = 1_000_000_000;
 
