@@ -329,7 +329,7 @@ fn memory_shared_with_children_is_collapsed_as_far_as_its_copies_may_be_waste() 
     };
     let allowed = waste::allowed_regions(0, false);
     let parent = filled(false);
-    assert_eq!(parent.kernel.copied, allowed / 2);
+    assert_eq!(parent.kernel.copied, allowed / 8);
     assert!(parent.waste <= waste::LEAST);
     // Each of many children would have a copy of its own.
     assert_eq!(filled(true).kernel.copied, 0);

@@ -5,7 +5,7 @@ use crate::density::Population;
 use crate::intent::Intent;
 use crate::orders::{Order, Orders};
 use crate::span::{PAGES, REGION};
-use crate::table::Advice;
+use crate::table::{Advice, Range};
 use crate::waste;
 use crate::world::{Conditions, Faults, Memory};
 
@@ -18,9 +18,9 @@ const SWEEP_NS: (u64, u64) = (1_000_000_000, 64_000_000_000);
 
 /// Collapses of one tick.
 const COLLAPSES: u32 = 4;
-/// The part of the waste allowed that may be copies of memory shared with children. It is never given back: nobody says
-/// when the last child has ended.
-const COPIES_PART: u64 = 2;
+/// The part of the waste allowed that may be copies of memory shared with children. It is small and never given back:
+/// nobody says when the last child has ended.
+const COPIES_PART: u64 = 8;
 
 /// What collapses may yet do.
 pub(super) struct Left {
@@ -41,13 +41,28 @@ impl Auto {
         memory: &mut impl Memory,
         orders: &mut Orders,
     ) {
+        let Some(&range) = self.table.ranges().get(index) else {
+            return;
+        };
+        let mut range = range;
+        self.sweep_range(&mut range, conditions, left, memory, orders);
+        if let Some(place) = self.table.ranges_mut().get_mut(index) {
+            *place = range;
+        }
+    }
+
+    fn sweep_range(
+        &mut self,
+        range: &mut Range,
+        conditions: &Conditions,
+        left: &mut Left,
+        memory: &mut impl Memory,
+        orders: &mut Orders,
+    ) {
         let now = conditions.now_ns;
         let memory_only = self.intent == Intent::Memory;
         let may =
             !self.off.collapse && self.credit.is_left() && now >= self.back_off_until_ns && !conditions.is_near_limit;
-        let Some(range) = self.table.ranges_mut().get_mut(index) else {
-            return;
-        };
         if range.advice == Advice::Ineligible || range.ahead.is_on() {
             return;
         }
@@ -99,7 +114,8 @@ impl Auto {
                 continue;
             }
             let is_copy = memory.is_shared(region);
-            if is_copy && (left.copies == 0 || left.pages < u64::from(PAGES)) {
+            // Whatever was populated ahead in this very tick counts, too.
+            if is_copy && (left.copies == 0 || left.pages < u64::from(PAGES) || self.regions_left(conditions) == 0) {
                 continue;
             }
             if !orders.push(Order::Collapse(region)) {
