@@ -213,6 +213,16 @@ fn the_helper_is_no_way_out_of_a_sandbox() {
 }
 
 #[test]
+fn what_a_child_shares_is_collapsed_for_the_parent_within_an_eighth_of_the_waste_allowed() {
+    let _alone = alone();
+    let Some(ran) = while_advised(|| run(&["shared"])) else {
+        return;
+    };
+    let collapsed = ran.ok().page(Field::Collapsed);
+    assert!((1..=4).contains(&collapsed), "{collapsed} regions of 4 were collapsed");
+}
+
+#[test]
 fn forks_and_spawns_go_on() {
     let _alone = alone();
     for mode in ["forks", "spawns"] {

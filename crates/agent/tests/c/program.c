@@ -290,6 +290,22 @@ static void confined(void) {
 	CHECK(!system(path));
 }
 
+// A child lives while the agent collapses what was filled before its advice: it has a page of all of that.
+static void shared(void) {
+	char *memory = map(128 * MB);
+	fill(memory, 128 * MB);
+	pid_t child = fork();
+	int status;
+	CHECK(child >= 0);
+	pause_ms(child ? 4000 : 5000);
+	check(memory, 128 * MB);
+	if (!child)
+		_exit(0);
+	CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && !WEXITSTATUS(status));
+	check(memory, 128 * MB);
+	say_memory();
+}
+
 static void forks(void) {
 	char *memory = map(128 * MB);
 	fill(memory, 128 * MB);
@@ -601,6 +617,7 @@ int main(int count, char **arguments) {
 	MODE("single", single())
 	MODE("confined", confined())
 	MODE("forks", forks())
+	MODE("shared", shared())
 	MODE("spawns", spawns(arguments[0]))
 	MODE("no-descriptors", no_descriptors(bytes))
 	MODE("pipe-ends", pipe_ends())
