@@ -4,12 +4,13 @@ use mega_range::density::Population;
 use mega_range::orders::{Order, Outcome};
 use mega_range::page::Field;
 use mega_range::span::{Span, PAGE, REGION};
+use mega_range::warm::Warmth;
 use mega_range::world::Memory;
 
 use crate::look::Look;
 use crate::mappings::{Mapping, Mappings};
 use crate::sys::{self, advice, Errno};
-use crate::{remap, status};
+use crate::{remap, status, warm};
 
 /// What is needed for it.
 pub struct Hands<'a> {
@@ -17,11 +18,16 @@ pub struct Hands<'a> {
     pub mappings: &'a Mappings,
     /// The open `maps`.
     pub maps: i32,
+    /// Whether free blocks are backed.
+    pub warmth: &'a mut Warmth,
+    /// Blocks touched first took so long in the last order.
+    pub touched_ns: u64,
 }
 
 impl Hands<'_> {
     /// Carries out an order.
     pub fn carry_out(&mut self, order: Order) -> Outcome {
+        self.touched_ns = 0;
         match order {
             Order::Advise { mapping, is_part } => {
                 if let Err(error) = ask(mapping.regions().start) {
@@ -124,11 +130,16 @@ impl Hands<'_> {
         [span.start.saturating_sub(1), span.end].map(|address| self.mappings.any_at(self.maps, address))
     }
 
-    fn collapse(&self, region: u64) -> Outcome {
+    fn collapse(&mut self, region: u64) -> Outcome {
         if !self.is_mapped(Span::region(region)) {
             return Outcome::Gone;
         }
+        let is_touched = self.touch_block();
+        let begun = sys::now_ns();
         let call = madvise(Span::region(region), advice::COLLAPSE);
+        if call.is_ok() {
+            self.warmth.collapsed(sys::now_ns().saturating_sub(begun), is_touched);
+        }
         let forbidden = match call {
             Err(sys::EINVAL) if ask(region).is_err() => Outcome::Ineligible,
             _ => Outcome::Busy,
@@ -144,6 +155,20 @@ impl Hands<'_> {
             1,
         );
         outcome
+    }
+
+    /// Touches the block that the kernel will take next, where its host may not back it yet.
+    fn touch_block(&mut self) -> bool {
+        if !self.warmth.is_wanted() {
+            return false;
+        }
+        let begun = sys::now_ns();
+        let touched = warm::touch();
+        self.touched_ns = sys::now_ns().saturating_sub(begun);
+        // What cannot be done is not tried for ever.
+        self.warmth.touched(touched.unwrap_or(0));
+        status::add(Field::Warmed, touched.is_some().into());
+        touched.is_some()
     }
 
     /// Leaves nothing but zero pages in the region. Busy where the kernel does not free what is zero-filled.

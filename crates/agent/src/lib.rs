@@ -55,6 +55,7 @@ mod sys;
 mod text;
 mod tick;
 mod wait;
+mod warm;
 
 /// Nothing here panics by design; if it does, the helper leaves and the program goes on.
 #[cfg(all(panic = "abort", not(test)))]

@@ -53,8 +53,11 @@ pub mod number {
 
 /// `madvise`'s advice.
 pub mod advice {
+    /// Only of the helper's own region: see `helper/sandbox.rs`.
+    pub const DONTNEED: usize = 4;
     pub const HUGEPAGE: usize = 14;
     pub const NOHUGEPAGE: usize = 15;
+    pub const WIPEONFORK: usize = 18;
     pub const COLD: usize = 20;
     pub const POPULATE_WRITE: usize = 23;
     pub const COLLAPSE: usize = 25;
@@ -322,20 +325,36 @@ pub fn map_shared(fd: Option<i32>, bytes: usize) -> Result<usize> {
 
 /// Private memory for a stack, with a page below it that faults.
 pub fn map_stack(bytes: usize) -> Result<usize> {
-    const PRIVATE_ANONYMOUS: usize = 0x22;
     const GUARD: usize = 4096;
-    // SAFETY: a new mapping, where the kernel likes.
-    let start = unsafe { call(number::MMAP, [0, bytes + GUARD, 0, PRIVATE_ANONYMOUS, usize::MAX, 0]) }?;
+    let start = reserve(bytes + GUARD)?;
+    // SAFETY: within what was just reserved.
+    unsafe { map_at(start + GUARD, bytes) }.map(|start| start + bytes)
+}
+
+/// Maps this power of two of bytes, aligned to it, between addresses that nothing can be mapped at. Gives its start.
+pub fn map_region(bytes: usize) -> Result<usize> {
+    let start = reserve(2 * bytes + 1)?;
+    let aligned = (start + bytes) & !(bytes - 1);
+    // SAFETY: within what was just reserved.
+    unsafe { map_at(aligned, bytes) }
+}
+
+const PRIVATE_ANONYMOUS: usize = 0x22;
+
+/// Reserves addresses, where the kernel likes.
+fn reserve(bytes: usize) -> Result<usize> {
+    // SAFETY: a new mapping that nobody can use.
+    unsafe { call(number::MMAP, [0, bytes, 0, PRIVATE_ANONYMOUS, usize::MAX, 0]) }
+}
+
+/// Maps memory at an address.
+///
+/// # Safety
+/// Whatever is mapped there is replaced.
+unsafe fn map_at(start: usize, bytes: usize) -> Result<usize> {
     const FIXED: usize = 0x10;
     const READ_WRITE: usize = 3;
-    let args = [
-        start + GUARD,
-        bytes,
-        READ_WRITE,
-        PRIVATE_ANONYMOUS | FIXED,
-        usize::MAX,
-        0,
-    ];
-    // SAFETY: over what was just mapped.
-    unsafe { call(number::MMAP, args) }.map(|start| start + bytes)
+    let args = [start, bytes, READ_WRITE, PRIVATE_ANONYMOUS | FIXED, usize::MAX, 0];
+    // SAFETY: the caller's.
+    unsafe { call(number::MMAP, args) }
 }

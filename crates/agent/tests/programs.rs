@@ -218,8 +218,10 @@ fn what_a_child_shares_is_collapsed_for_the_parent_within_an_eighth_of_the_waste
     let Some(ran) = while_advised(|| run(&["shared"])) else {
         return;
     };
-    let collapsed = ran.ok().page(Field::Collapsed);
+    let ran = ran.ok();
+    let collapsed = ran.page(Field::Collapsed);
     assert!((1..=4).contains(&collapsed), "{collapsed} regions of 4 were collapsed");
+    assert!(ran.page(Field::Warmed) > 0, "no block was touched and freed first");
 }
 
 #[test]

@@ -17,7 +17,7 @@ use crate::density::Density;
 use crate::intent::Intent;
 use crate::orders::{Order, Orders, Outcome};
 use crate::span::{Span, PAGES, REGION};
-use crate::table::{Advice, Table};
+use crate::table::{Advice, Range, Table, PAUSE_NS};
 use crate::waste;
 use crate::world::{Conditions, Faults, Memory};
 
@@ -53,6 +53,8 @@ const LOOKS: u32 = 512;
 const CHUNK: usize = 32;
 /// Part of the time for collapses that is left where no processor is spare.
 const BUSY_PART: u32 = 5;
+/// The same where the program is filling the range: each of its faults then waits for the call.
+const GROWING_PART: u64 = 5;
 /// After a failure for want of a block or of memory.
 const BACK_OFF_NS: (u64, u64) = (1_000_000_000, 64_000_000_000);
 
@@ -233,7 +235,17 @@ impl Auto {
                     }
                 }
             }
-            (Order::Collapse(_), _) => self.credit.spend(call_ns),
+            (Order::Collapse(region), _) => {
+                let at = |range: &&Range| range.span.contains(Span::region(region));
+                let is_growing = self
+                    .table
+                    .ranges()
+                    .iter()
+                    .find(at)
+                    .is_some_and(|range| range.has_grown_within(PAUSE_NS, now_ns));
+                let weight = if is_growing { GROWING_PART } else { 1 };
+                self.credit.spend(call_ns.saturating_mul(weight));
+            }
             (Order::Probe(_), outcome) => self.off.probe |= outcome == Outcome::Busy,
             // The mapping has changed meanwhile, or the call came at a bad moment: it is decided anew.
             (Order::Advise { mapping, .. }, outcome) if outcome != Outcome::Done => {

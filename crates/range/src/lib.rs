@@ -14,6 +14,7 @@
 //! | [`waste`] | how much memory may be spent on huge pages that the program does not use |
 //! | [`credit`] | how long a program may be stalled |
 //! | [`birth`] | advice for a mapping before its first touch |
+//! | [`warm`] | whether the machine's free blocks are backed |
 //! | [`profile`] | what was learned of a program in earlier runs |
 //! | [`ahead`] | populating ahead of the program, group by group |
 //! | [`table`] | ranges followed by address, whatever the mappings do |
@@ -36,5 +37,6 @@ pub mod page;
 pub mod profile;
 pub mod span;
 pub mod table;
+pub mod warm;
 pub mod waste;
 pub mod world;

@@ -90,6 +90,8 @@ fields! {
     Name "name",
     /// The rest of it.
     NameRest "name_rest",
+    /// Blocks that the helper touched and freed first, so that the program need not wait until its host backs them.
+    Warmed "warmed_blocks",
 }
 
 impl Field {

@@ -10,6 +10,8 @@ use crate::span::{up, Span, PAGE, REGION};
 
 /// Ranges that are followed at most.
 pub const RANGES: usize = 512;
+/// A range that did not grow for so long has paused.
+pub const PAUSE_NS: u64 = 200_000_000;
 /// Whole regions that a mapping needs to be followed.
 pub const LEAST_REGIONS: u64 = 4;
 
@@ -87,6 +89,11 @@ impl Range {
             sweep: first,
             ..Range::default()
         }
+    }
+
+    /// Whether it grew within this time before now.
+    pub fn has_grown_within(&self, ns: u64, now_ns: u64) -> bool {
+        now_ns.saturating_sub(self.grown_ns) < ns
     }
 
     /// Forgets what was learned of contents that are gone.

@@ -108,7 +108,7 @@ fn helper(pid: u32) -> Reason {
     // Many programs are over before all this is done, and wait for the helper to leave.
     // SAFETY: this is the one helper.
     let ready = left().and_then(|()| unsafe { tick::open(settings::settings()) });
-    let ready = match ready.and_then(|ready| left().and_then(|()| sandbox::confine()).map(|()| ready)) {
+    let ready = match ready.and_then(|ready| left().and_then(|()| sandbox::confine(ready.own)).map(|()| ready)) {
         Ok(ready) => ready,
         Err(reason) => return reason,
     };

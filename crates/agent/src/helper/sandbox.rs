@@ -4,6 +4,7 @@
 //! of the program (a filter, another user, dropped capabilities) do not reach it; so it gives up everything beforehand.
 
 use mega_range::page::Reason;
+use mega_range::span::REGION;
 
 use crate::look::PAGEMAP_SCAN;
 use crate::mappings::PROCMAP_QUERY;
@@ -91,8 +92,29 @@ const ALLOWED: [Allowed; 8] = [
     any(number::EXIT),
 ];
 
+/// Where the constants of [`FREES`] are in the filter: both halves of the address.
+const PLACE_AT: [usize; 2] = [FREES_AT + 4, FREES_AT + 6];
+const FREES_AT: usize = 4;
+/// Steps that allow to free our own region, whose address is filled in, and nothing else.
+const FREES: [Step; 14] = [
+    step(EQUAL, 0, 13, number::MADVISE as u32),
+    step(LOAD, 0, 0, THIRD_AT),
+    step(EQUAL, 0, 10, advice::DONTNEED as u32),
+    step(LOAD, 0, 0, FIRST_AT),
+    step(EQUAL, 0, 7, 0),
+    step(LOAD, 0, 0, FIRST_AT + 4),
+    step(EQUAL, 0, 5, 0),
+    step(LOAD, 0, 0, SECOND_AT),
+    step(EQUAL, 0, 3, REGION as u32),
+    step(LOAD, 0, 0, SECOND_AT + 4),
+    step(EQUAL, 0, 1, 0),
+    step(RETURN, 0, 0, ALLOW),
+    step(RETURN, 0, 0, REFUSE),
+    step(LOAD, 0, 0, NUMBER_AT),
+];
+
 const fn length() -> usize {
-    let mut steps = 4;
+    let mut steps = FREES_AT + FREES.len();
     let mut call = 0;
     while call < ALLOWED.len() {
         let values = ALLOWED[call].values.len();
@@ -103,12 +125,16 @@ const fn length() -> usize {
 }
 
 /// The filter: after the architecture's check one rule after the other, and what none allows is refused.
-static STEPS: [Step; length()] = {
+const STEPS: [Step; length()] = {
     let mut steps = [step(RETURN, 0, 0, REFUSE); length()];
     steps[0] = step(LOAD, 0, 0, ARCHITECTURE_AT);
     steps[1] = step(EQUAL, 1, 0, X86_64);
     steps[3] = step(LOAD, 0, 0, NUMBER_AT);
-    let mut at = 4;
+    let mut at = FREES_AT;
+    while at < FREES_AT + FREES.len() {
+        steps[at] = FREES[at - FREES_AT];
+        at += 1;
+    }
     let mut call = 0;
     while call < ALLOWED.len() {
         let allowed = &ALLOWED[call];
@@ -136,8 +162,46 @@ static STEPS: [Step; length()] = {
     steps
 };
 
-/// Gives up capabilities and every system call but those of looking and advising.
-pub fn confine() -> Result<(), Reason> {
+/// What the filter says to a call.
+const fn answer(number: usize, arguments: [u64; 3]) -> u32 {
+    let (mut at, mut value) = (0, 0);
+    loop {
+        let step = &STEPS[at];
+        at += 1;
+        match step.code {
+            LOAD => {
+                let half = (step.value % 8) * 8;
+                value = match step.value {
+                    NUMBER_AT => number as u32,
+                    ARCHITECTURE_AT => X86_64,
+                    at => (arguments[(at - FIRST_AT) as usize / 8] >> half) as u32,
+                }
+            }
+            EQUAL if value == step.value => at += step.on_true as usize,
+            EQUAL => at += step.on_false as usize,
+            _ => return step.value,
+        }
+    }
+}
+
+/// The filter is tried as it is built, for an own region at 0.
+const _: () = {
+    const MADV_FREE: usize = 8;
+    assert!(answer(number::MADVISE, [0, REGION, advice::DONTNEED as u64]) == ALLOW);
+    assert!(answer(number::MADVISE, [REGION, REGION, advice::DONTNEED as u64]) == REFUSE);
+    assert!(answer(number::MADVISE, [1 << 32, REGION, advice::DONTNEED as u64]) == REFUSE);
+    assert!(answer(number::MADVISE, [0, 2 * REGION, advice::DONTNEED as u64]) == REFUSE);
+    assert!(answer(number::MADVISE, [0, REGION + (1 << 32), advice::DONTNEED as u64]) == REFUSE);
+    assert!(answer(number::MADVISE, [0, REGION, MADV_FREE as u64]) == REFUSE);
+    assert!(answer(number::MADVISE, [REGION, 2 * REGION, advice::COLLAPSE as u64]) == ALLOW);
+    assert!(answer(number::IOCTL, [0, PAGEMAP_SCAN as u64, 0]) == ALLOW);
+    assert!(answer(number::IOCTL, [0, advice::DONTNEED as u64, advice::DONTNEED as u64]) == REFUSE);
+    assert!(answer(number::MMAP, [0, REGION, 3]) == REFUSE);
+    assert!(answer(number::FUTEX, [0, 0, 0]) == ALLOW);
+};
+
+/// Gives up capabilities and every system call but those of looking and advising, and of freeing this region of our own.
+pub fn confine(own: usize) -> Result<(), Reason> {
     let version = [0x2008_0522u32, 0];
     let none = [0u32; 6];
     let (version, none) = (version.as_ptr() as usize, none.as_ptr() as usize);
@@ -145,9 +209,17 @@ pub fn confine() -> Result<(), Reason> {
     let caps = unsafe { sys::call(number::CAPSET, [version, none, 0, 0, 0, 0]) };
     // SAFETY: takes privileges only.
     let privileges = unsafe { sys::call(number::PRCTL, [sys::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0]) };
+    let mut steps = STEPS;
+    // No mapping begins at 1.
+    let own = own.max(1);
+    for (at, half) in PLACE_AT.into_iter().zip([own as u32, (own >> 32) as u32]) {
+        if let Some(step) = steps.get_mut(at) {
+            step.value = half;
+        }
+    }
     let program = Program {
-        len: STEPS.len() as u16,
-        steps: STEPS.as_ptr() as usize,
+        len: steps.len() as u16,
+        steps: steps.as_ptr() as usize,
     };
     const SET_MODE_FILTER: usize = 1;
     let at = &raw const program as usize;

@@ -1,6 +1,8 @@
 //! Promoting, demoting and ageing through `process_madvise(2)`, one region or one short run of regions at a time.
 //!
 //! What the calls do on Linux, and the traps:
+//! - A collapse copies under `mmap_lock`, held for writing: see [`warm`] for what happens where a virtual machine's host does not
+//!   back the block that it copies to.
 //! - `MADV_COLLAPSE` (6.1) promotes, whatever `transparent_hugepage/enabled` says, but not where the mapping has
 //!   `MADV_NOHUGEPAGE`. It compacts memory by itself when blocks are short.
 //! - `MADV_COLD` on a part of a huge page has to split it; one base page is enough. From 6.12 on the split gives zero-filled base
@@ -16,6 +18,7 @@ use mega_core::units::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES};
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
 
+use super::warm;
 use crate::deadline;
 use crate::process::Process;
 use crate::sys::{process_madvise, Madvise};
@@ -40,9 +43,13 @@ fn act_now(pidfd: BorrowedFd<'_>, kind: ActionKind, region: Region) -> Call {
         ActionKind::Promote => (HUGE_PAGE_BYTES, Madvise::Collapse),
         ActionKind::Demote => (BASE_PAGE_BYTES, Madvise::Cold),
     };
+    let is_touched = kind == ActionKind::Promote && warm::touch();
     let began = Instant::now();
     let result = process_madvise(pidfd, region.address(), length, advice);
     let took = began.elapsed();
+    if kind == ActionKind::Promote && result.is_ok() {
+        warm::collapsed(took, is_touched);
+    }
     Call {
         error: result.err().map(|errno| call_error(kind, errno)),
         took,

@@ -15,6 +15,7 @@ mod quiet;
 mod sharing;
 mod touch;
 mod wait;
+mod warm;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;

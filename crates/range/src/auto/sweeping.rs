@@ -5,13 +5,11 @@ use crate::density::Population;
 use crate::intent::Intent;
 use crate::orders::{Order, Orders};
 use crate::span::{PAGES, REGION};
-use crate::table::{Advice, Range};
+use crate::table::{Advice, Range, PAUSE_NS};
 use crate::waste;
 use crate::world::{Conditions, Faults, Memory};
 
-/// A range that did not grow for so long has paused.
-const PAUSE_NS: u64 = 200_000_000;
-/// The same where no processor is spare: what is soon freed again is not worth the time.
+/// When a range has paused where no processor is spare: what is soon freed again is not worth the time.
 const BUSY_PAUSE_NS: u64 = 1_000_000_000;
 /// The pauses between sweeps of a range.
 const SWEEP_NS: (u64, u64) = (1_000_000_000, 64_000_000_000);
@@ -68,7 +66,7 @@ impl Auto {
         }
         // Where faults may not map huge pages, what lies well behind the edge is collapsed while the range grows.
         let pause = if conditions.is_busy { BUSY_PAUSE_NS } else { PAUSE_NS };
-        let is_growing = now.saturating_sub(range.grown_ns) < pause;
+        let is_growing = range.has_grown_within(pause, now);
         let end = if !is_growing {
             range.end()
         } else if range.advice == Advice::Asked || conditions.faults == Faults::Always {
