@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 
 use anyhow::{Context, Result};
 use mega_core::budget::Budget;
-use mega_core::compaction::planner;
+use mega_core::compaction::planner::{self, Planner};
 use mega_core::compaction::target::FreeBlockTarget;
 use mega_core::control::{Control, Settings, Status};
 use mega_core::policy::{by_name, Policy, POLICIES};
@@ -29,12 +29,12 @@ use mega_cli::settings::{describe_restored, open_knobs, require};
 /// Everything that can fail before a program is touched has not failed.
 pub struct Ready {
     policy: Box<dyn Policy>,
-    scanner: Box<dyn Scanner>,
+    /// One that was asked for. The best there is is opened only when managing begins: it takes 60 ms, for which a command
+    /// need not wait.
+    scanner: Option<Box<dyn Scanner>>,
     settings: Settings,
     options: ManageOptions,
     claims: Claims,
-    free_blocks: Option<FreeBlockTarget>,
-    actuator: Option<Box<dyn Actuator>>,
     /// Held so that they are put back when managing ends.
     knobs: Knobs,
     /// What to write to.
@@ -91,17 +91,20 @@ pub fn set_intent(options: &mut ManageOptions, intent: Option<Intent>) -> Result
     Ok(())
 }
 
-/// Checks and opens everything.
+/// What ranks regions for compaction; none where it is off.
+fn ranks(options: &ManageOptions) -> Result<Option<Box<dyn Planner>>> {
+    match options.compact.as_str() {
+        "off" => Ok(None),
+        planner => planner::from_text(planner).map(Some).map_err(Failure::usage),
+    }
+}
+
+/// Checks everything, and opens what does not take long.
 pub fn prepare(options: ManageOptions) -> Result<Ready> {
     let policy = policy_from(&options.policy, &options.set)?;
     // Each managed process takes a descriptor; before the scanner, which takes its share.
     let open_files = set_open_files_limit(None).context("cannot raise the limit of open files")?;
-    let mut free_blocks = match options.compact.as_str() {
-        "off" => None,
-        planner => Some(FreeBlockTarget::new(
-            planner::from_text(planner).map_err(Failure::usage)?,
-        )),
-    };
+    ranks(&options)?;
     require(options.dry_run)?;
     let mut output = Output::open(&options)?;
     // What a manager that was killed left behind is put back first.
@@ -113,19 +116,6 @@ pub fn prepare(options: ManageOptions) -> Result<Ready> {
     ) {
         output.say(&text);
     }
-    let (scanner, refused) = scanner_for(options.scanner)?;
-    for reason in refused {
-        output.say(&format!("{reason}; using {}", scanner.name()));
-    }
-    if !scanner.sees_accessed() {
-        if let Some(without) = policy.without_utilization() {
-            output.say(&format!(
-                "scanner {} cannot see which pages are accessed: policy '{}' {without}",
-                scanner.name(),
-                policy.name()
-            ));
-        }
-    }
     let claims = Claims::open(STATE_FOLDER.as_ref()).context("cannot open the list of managed processes")?;
     if let Some(size) = options.fault_size {
         let size = match size {
@@ -134,23 +124,6 @@ pub fn prepare(options: ManageOptions) -> Result<Ready> {
             FaultSize::Huge => Size::Huge,
         };
         fault_size(&mut knobs, size).context("cannot set what a fault maps")?;
-    }
-    let mut actuator = None;
-    if free_blocks.is_some() && !options.dry_run {
-        let root = ProcRoot::default();
-        let ranks = planner::from_text(&options.compact).map_err(Failure::usage)?;
-        let opened = match options.compact_how {
-            MadeBy::Auto => compact::open_auto(&root, ranks),
-            MadeBy::Only(Way::Chosen) => compact::open_chosen(ranks),
-            MadeBy::Only(way) => compact::open(way, &root, STATE_FOLDER.as_ref()),
-        };
-        match opened {
-            Ok(way) => actuator = Some(way),
-            Err(error) => {
-                output.say(&format!("no proactive compaction: {error}"));
-                free_blocks = None;
-            }
-        }
     }
     let settings = Settings {
         interval: options.interval,
@@ -167,18 +140,20 @@ pub fn prepare(options: ManageOptions) -> Result<Ready> {
         dry_run: options.dry_run,
         full_journal: options.journal_full,
     };
-    Ok(Ready {
+    let ready = Ready {
         policy,
-        scanner,
+        scanner: None,
         settings,
         options,
         claims,
-        free_blocks,
-        actuator,
         knobs,
         output,
         open_files,
-    })
+    };
+    match ready.options.scanner {
+        ScannerChoice::Auto => Ok(ready),
+        _ => ready.with_scanner(),
+    }
 }
 
 /// Whether this machine's faults map huge pages that nobody asked for, and can be kept from it for one program (6.18): with
@@ -197,10 +172,70 @@ impl Ready {
         !is_chosen && self.policy.wants_small_faults() && can_keep_faults_small()
     }
 
+    /// With the scanner, so that nothing can fail for want of one.
+    ///
+    /// # Errors
+    /// There is no way to look at page tables.
+    pub fn with_scanner(mut self) -> Result<Self> {
+        self.scanner = Some(self.open_scanner()?);
+        Ok(self)
+    }
+
+    /// The scanner. Says why it is not a better one, and what it cannot see.
+    fn open_scanner(&mut self) -> Result<Box<dyn Scanner>> {
+        let (scanner, refused) = scanner_for(self.options.scanner)?;
+        for reason in refused {
+            self.output.say(&format!("{reason}; using {}", scanner.name()));
+        }
+        if !scanner.sees_accessed() {
+            if let Some(without) = self.policy.without_utilization() {
+                self.output.say(&format!(
+                    "scanner {} cannot see which pages are accessed: policy '{}' {without}",
+                    scanner.name(),
+                    self.policy.name()
+                ));
+            }
+        }
+        Ok(scanner)
+    }
+
+    /// How many free blocks are kept, and what makes them.
+    fn open_compaction(&mut self) -> Result<(Option<FreeBlockTarget>, Option<Box<dyn Actuator>>)> {
+        let options = &self.options;
+        let (Some(target), Some(ranked)) = (ranks(options)?, ranks(options)?) else {
+            return Ok((None, None));
+        };
+        let target = FreeBlockTarget::new(target);
+        if options.dry_run {
+            return Ok((Some(target), None));
+        }
+        let root = ProcRoot::default();
+        let opened = match options.compact_how {
+            MadeBy::Auto => compact::open_auto(&root, ranked),
+            MadeBy::Only(Way::Chosen) => compact::open_chosen(ranked),
+            MadeBy::Only(way) => compact::open(way, &root, STATE_FOLDER.as_ref()),
+        };
+        match opened {
+            Ok(way) => Ok((Some(target), Some(way))),
+            Err(error) => {
+                self.output.say(&format!("no proactive compaction: {error}"));
+                Ok((None, None))
+            }
+        }
+    }
+
     /// Manages whom the roster names until `stop` is readable, the time is over, or nobody is left.
-    pub fn manage(mut self, roster: Box<dyn Roster>, stop: OwnedFd) -> Managed {
+    ///
+    /// # Errors
+    /// There is no way to look at page tables.
+    pub fn manage(mut self, roster: Box<dyn Roster>, stop: OwnedFd) -> Result<Managed> {
+        let scanner = match self.scanner.take() {
+            Some(scanner) => scanner,
+            None => self.open_scanner()?,
+        };
+        let (free_blocks, actuator) = self.open_compaction()?;
         let mut host = LinuxHost::new(
-            self.scanner,
+            scanner,
             roster,
             Options {
                 root: ProcRoot::default(),
@@ -209,12 +244,12 @@ impl Ready {
                 dry_run: self.options.dry_run,
                 contents: !self.options.no_contents,
                 claims: Some(self.claims),
-                actuator: self.actuator,
+                actuator,
                 table: true,
             },
         );
         let status = Control::new(&mut host, self.policy.as_mut(), self.settings, &mut self.output)
-            .with_free_block_target(self.free_blocks)
+            .with_free_block_target(free_blocks)
             .run();
         match self.knobs.restore() {
             Ok(done) if done.left.is_empty() && done.failed.is_empty() => {}
@@ -223,11 +258,11 @@ impl Ready {
                 .output
                 .say(&format!("settings are not put back (`mega off` tries again): {error}")),
         }
-        Managed {
+        Ok(Managed {
             status,
             output: self.output,
             anyone: host.seen_any(),
-        }
+        })
     }
 }
 

@@ -30,7 +30,7 @@ pub fn run(mut args: ManageArgs) -> Result<()> {
         Some(selector) => Box::new(Selected(selector)),
     };
     let closed = roster.closed();
-    let managed = ready.manage(roster, stop);
+    let managed = ready.manage(roster, stop)?;
     if closed && !managed.anyone {
         return Err(managed.output.nobody());
     }

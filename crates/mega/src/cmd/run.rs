@@ -88,7 +88,8 @@ pub fn run(args: RunArgs) -> ExitCode {
     let managed = running
         .stop
         .try_clone()
-        .map(|stop| ready.manage(Box::new(FamilyRoster::below_us()), stop));
+        .map_err(anyhow::Error::new)
+        .and_then(|stop| ready.manage(Box::new(FamilyRoster::below_us()), stop));
     // Even if managing ended early (--duration), the command is waited for, and its status is ours.
     let status = running.finish();
     match managed {
@@ -97,7 +98,7 @@ pub fn run(args: RunArgs) -> ExitCode {
                 say(&error);
             }
         }
-        Err(error) => say(&anyhow::Error::new(error).context("cannot manage the command")),
+        Err(error) => say(&error.context("cannot manage the command")),
     }
     ExitCode::from(status)
 }

@@ -21,7 +21,7 @@ use super::notify::Notify;
 use super::read::Rule;
 use super::watcher::{Tell, Watcher};
 use crate::args::{MadeBy, ManageOptions, ScannerChoice};
-use crate::manage::prepare;
+use crate::manage::{prepare, Ready};
 
 /// Counts scans, and tells the watchdog when every loop has made one since it was told last.
 struct Beat {
@@ -156,12 +156,13 @@ impl Loops {
 }
 
 fn manage(options: ManageOptions, roster: Ruled, stop: OwnedFd, ready: &Sender<Result<()>>, watcher: Watcher) {
-    match prepare(options) {
+    match prepare(options).and_then(Ready::with_scanner) {
         Err(error) => drop(ready.send(Err(error))),
         Ok(mut prepared) => {
             prepared.output.also(Box::new(watcher));
             let _ = ready.send(Ok(()));
-            prepared.manage(Box::new(roster), stop);
+            // Compaction alone is left to open, and what it wants was checked.
+            let _ = prepared.manage(Box::new(roster), stop);
         }
     }
 }
