@@ -134,7 +134,10 @@ static void a_zapped_page_is_populated_again(void)
 		stamp(p + i * PAGE, i + 1);
 	/* Batches of the LRU hold references: they are another reason not to. */
 	sleep(1);
+	/* Which would release what is idle. */
+	write_file(RESERVE "idle_ms", "600000");
 	write_file("/proc/sys/vm/compact_memory", "1");
+	write_file(RESERVE "idle_ms", "5000");
 	CHECK(!madvise(p, 16 * PAGE, MADV_DONTNEED), "madvise");
 	fault = vmstat("thp_reserve_fault");
 	for (i = 0; i < 16; i++) {
@@ -391,6 +394,34 @@ static void idle_reservations_are_released(void)
 		stamp(p + i * BLOCK + 300 * PAGE, i + 7);
 		CHECK(stamped(p + i * BLOCK + 301 * PAGE, 0), "block %d", i);
 	}
+}
+
+static void compaction_releases_idle_reservations_first(void)
+{
+	const int n = 20;
+	char *p = blocks(n);
+	long release;
+	int i;
+
+	use(64);
+	write_file(RESERVE "idle_ms", "600000");
+	for (i = 0; i < n; i++)
+		stamp(p + i * BLOCK + i * PAGE, i + 1);
+	release = vmstat("thp_reserve_release");
+	write_file("/proc/sys/vm/compact_memory", "1");
+	CHECK(vmstat("thp_reserve_release") == release, "%ld released that were not idle",
+	      vmstat("thp_reserve_release") - release);
+	/* Idle for compaction after 3 s, by themselves only after 30. */
+	write_file(RESERVE "idle_ms", "30000");
+	sleep(4);
+	CHECK(vmstat("thp_reserve_release") == release, "%ld released by themselves",
+	      vmstat("thp_reserve_release") - release);
+	write_file("/proc/sys/vm/compact_memory", "1");
+	write_file(RESERVE "idle_ms", "5000");
+	CHECK(vmstat("thp_reserve_release") - release == n, "%ld released",
+	      vmstat("thp_reserve_release") - release);
+	for (i = 0; i < n; i++)
+		CHECK(stamped(p + i * BLOCK + i * PAGE, i + 1), "block %d", i);
 }
 
 static void counters_return_to_where_they_were(void)
@@ -1031,6 +1062,7 @@ static const struct {
 	TEST(madv_collapse_promotes_in_place),
 	TEST(swap_keeps_contents),
 	TEST(idle_reservations_are_released),
+	TEST(compaction_releases_idle_reservations_first),
 	TEST(counters_return_to_where_they_were),
 	TEST(a_group_at_its_limit_releases_reservations),
 	TEST(pressure_takes_the_unpopulated_pages),

@@ -467,6 +467,7 @@ fn two_results_are_compared_and_wrong_usage_is_told_in_a_line() {
         ),
         (&["bench", "run"], "which command?"),
         (&["bench", "touch", "--", "true"], "takes no command"),
+        (&["bench", "touch", "--list"], "mega bench list"),
         (&["bench", "run", "--metric", "(", "--", "true"], "--metric"),
         (&["bench", "compare", "only-one"], "two results folders"),
         (&["bench", "touch", "--rounds", "0"], "expected 1 to 1000"),

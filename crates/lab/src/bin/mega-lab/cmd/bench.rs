@@ -26,6 +26,12 @@ pub fn run(args: &BenchArgs) -> Result<()> {
             "'{name}' takes no command; `mega bench run -- CMD` measures one"
         ))),
     };
+    let has_family_options = args.list || !args.only.is_empty() || !args.table.is_empty();
+    if has_family_options && family::find(name).is_none() {
+        return Err(Failure::usage(format!(
+            "'{name}' takes no --list, --only and --table: they are for auto and programs; `mega bench list` names and times all experiments"
+        )));
+    }
     match name.as_str() {
         "list" => {
             no_command()?;
