@@ -9,6 +9,8 @@
 #include <linux/userfaultfd.h>
 #include <pthread.h>
 #include <sys/ioctl.h>
+#include <sys/ptrace.h>
+#include <sys/resource.h>
 #include <linux/io_uring.h>
 
 #define RESERVE "/sys/kernel/mm/transparent_hugepage/reserve/"
@@ -422,6 +424,104 @@ static void compaction_releases_idle_reservations_first(void)
 	      vmstat("thp_reserve_release") - release);
 	for (i = 0; i < n; i++)
 		CHECK(stamped(p + i * BLOCK + i * PAGE, i + 1), "block %d", i);
+}
+
+/* A block device reads from unpopulated pages, and writes to some. */
+static void direct_io_reads_and_populates_reservations(void)
+{
+	char *p = blocks(2), *q = p + BLOCK, path[32] = "/dev/zram", size[64];
+	int fd, i;
+
+	use(64);
+	fd = open("/sys/class/zram-control/hot_add", O_RDONLY);
+	CHECK(fd >= 0, "hot_add: %s", strerror(errno));
+	CHECK(read(fd, path + 9, 8) > 0, "hot_add");
+	close(fd);
+	path[strcspn(path, "\n")] = 0;
+	snprintf(size, sizeof(size), "/sys/block/%s/disksize", path + 5);
+	write_file(size, "4M");
+	for (i = 0; i < 10; i++)
+		stamp(p + i * PAGE, i + 1);
+	fd = open(path, O_RDWR | O_DIRECT);
+	CHECK(fd >= 0, "%s: %s", path, strerror(errno));
+	CHECK(pwrite(fd, p, 16 * PAGE, 0) == 16 * PAGE, "write: %s", strerror(errno));
+	stamp(q, 100);
+	CHECK(pread(fd, q + 3 * PAGE, 16 * PAGE, 0) == 16 * PAGE, "read: %s", strerror(errno));
+	close(fd);
+	for (i = 0; i < 16; i++) {
+		CHECK(stamped(p + i * PAGE, i < 10 ? i + 1 : 0), "page %d", i);
+		CHECK(stamped(q + (3 + i) * PAGE, i < 10 ? i + 1 : 0), "page %d", i);
+	}
+	CHECK(stamped(q, 100) && stamped(q + PAGE, 0) && stamped(q + 19 * PAGE, 0), "beside");
+	for (i = 0; i < 100; i++)
+		stamp(q + (30 + i) * PAGE, i + 1);
+	CHECK(huge_kb(q, BLOCK) == BLOCK / 1024, "huge %ld", huge_kb(q, BLOCK));
+	for (i = 0; i < 16; i++)
+		CHECK(stamped(q + (3 + i) * PAGE, i < 10 ? i + 1 : 0), "page %d, huge", i);
+}
+
+/* Another process reads and writes what this one has not populated. */
+static void a_debugger_reads_and_populates_reservations(void)
+{
+	char *p = blocks(1);
+	int status, i;
+	pid_t pid = fork();
+
+	if (!pid) {
+		use(64);
+		stamp(p + 5 * PAGE, 5);
+		raise(SIGSTOP);
+		CHECK(*(long *)(p + 7 * PAGE) == 77 && *(long *)(p + 7 * PAGE + 8) == 0, "poked");
+		for (i = 0; i < 512; i++)
+			if (i != 7)
+				CHECK(stamped(p + i * PAGE, i == 5 ? 5 : 0), "page %d", i);
+		_exit(0);
+	}
+	CHECK(waitpid(pid, &status, WUNTRACED) == pid && WIFSTOPPED(status), "stop");
+	CHECK(!ptrace(PTRACE_SEIZE, pid, 0, 0), "seize: %s", strerror(errno));
+	for (i = 0; i < 512; i++) {
+		errno = 0;
+		if (i != 5)
+			CHECK(!ptrace(PTRACE_PEEKDATA, pid, p + i * PAGE + 8 * i, 0) && !errno, "page %d", i);
+	}
+	CHECK(!ptrace(PTRACE_POKEDATA, pid, p + 7 * PAGE, 77L), "poke: %s", strerror(errno));
+	CHECK(!ptrace(PTRACE_DETACH, pid, 0, 0), "detach");
+	kill(pid, SIGCONT);
+	wait_for(pid);
+}
+
+/* What a core dump has of a reservation: what was populated, and nothing of a former owner. */
+static void a_core_dump_has_nothing_of_others(void)
+{
+	static uint64_t page[PAGE / 8];
+	struct rlimit unlimited = { RLIM_INFINITY, RLIM_INFINITY };
+	int status, found = 0, foreign = 0;
+	char *p = blocks(4);
+	pid_t pid;
+	FILE *f;
+	size_t i;
+
+	write_file("/proc/sys/kernel/core_pattern", "/tmp/core");
+	pid = fork();
+	if (!pid) {
+		use(64);
+		setrlimit(RLIMIT_CORE, &unlimited);
+		for (i = 0; i < 4; i++)
+			stamp(p + i * BLOCK + 9 * i * PAGE, i + 1);
+		abort();
+	}
+	CHECK(waitpid(pid, &status, 0) == pid && WCOREDUMP(status), "no core: %#x", status);
+	f = fopen("/tmp/core", "r");
+	CHECK(f, "/tmp/core");
+	while (fread(page, 1, PAGE, f) == PAGE) {
+		for (i = 0; i < 4; i++)
+			found += page[100] == (i + 1) * 0x9e3779b97f4a7c15ull && page[0] == page[100];
+		foreign += page[100] == 0xaaaaaaaaaaaaaaaaull && page[0] == page[100];
+	}
+	fclose(f);
+	unlink("/tmp/core");
+	CHECK(found == 4, "%d of 4 pages are in the core", found);
+	CHECK(!foreign, "%d pages of free memory's pattern are in the core", foreign);
 }
 
 static void counters_return_to_where_they_were(void)
@@ -1063,6 +1163,9 @@ static const struct {
 	TEST(swap_keeps_contents),
 	TEST(idle_reservations_are_released),
 	TEST(compaction_releases_idle_reservations_first),
+	TEST(direct_io_reads_and_populates_reservations),
+	TEST(a_debugger_reads_and_populates_reservations),
+	TEST(a_core_dump_has_nothing_of_others),
 	TEST(counters_return_to_where_they_were),
 	TEST(a_group_at_its_limit_releases_reservations),
 	TEST(pressure_takes_the_unpopulated_pages),
