@@ -129,6 +129,7 @@ test-reservation: setup
 	@tests/vm/reservation test plain
 	@tests/vm/reservation mega plain
 	@tests/vm/reservation events
+	@tests/vm/reservation selftests
 
 # Each parser with made-up input for so long; `make test` does so for a minute. Nothing of it needs root.
 FUZZ_SECONDS ?= 3600
@@ -164,7 +165,7 @@ recordings: build setup-test
 # What reservations cost and give, counted in instructions: the same figures each time. Half an hour; builds two kernels.
 reservation-experiments: setup
 	@packaging/setup.sh vm reservation
-	@for what in exact fragmented redis; do tests/vm/reservation $$what || exit 1; done
+	@for what in exact compile fragmented redis; do tests/vm/reservation $$what || exit 1; done
 
 bench: build
 	$(SUDO) $(CARGO) bench --workspace --locked
