@@ -19,29 +19,29 @@ run() { # run SECONDS TEST [ARGUMENT...]
         sed -E 's/0x[0-9a-f]+/ADDRESS/g; s/[0-9]+(\.[0-9]+)? ?(ms|us|ns|s|seconds|MB\/s|MiB\/s)\b/TIME/g'
     [ $code -le 4 ] || tail -n 3 /tmp/said
 }
-run 60 map_fixed_noreplace
-run 60 map_populate
-run 120 mlock2-tests
-run 60 on-fault-limit
-run 60 mrelease_test
-run 300 mremap_test
-run 60 mremap_dontunmap
-run 120 madv_populate
-run 120 mkdirty
-run 60 mdwe_test
-run 120 mseal_test
-run 60 droppable
-run 120 gup_longterm
-run 300 pagemap_ioctl
-run 300 cow
-run 300 uffd-unit-tests
-run 120 uffd-stress anon 20 4
-run 120 uffd-stress shmem 20 4
-run 120 ksm_functional_tests
-run 300 khugepaged
-run 300 khugepaged -s 2
-run 120 split_huge_page_test
-run 120 transhuge-stress -d 20
-run 120 compaction_test
-run 60 thp_reserve
+run 900 map_fixed_noreplace
+run 900 map_populate
+run 900 mlock2-tests
+run 900 on-fault-limit
+run 900 mrelease_test
+run 900 mremap_test
+run 900 mremap_dontunmap
+run 900 madv_populate
+run 900 mkdirty
+run 900 mdwe_test
+run 900 mseal_test
+run 900 droppable
+run 900 gup_longterm
+run 900 pagemap_ioctl
+run 900 cow
+run 900 uffd-unit-tests
+run 900 uffd-stress anon 20 4
+run 900 uffd-stress shmem 20 4
+run 900 ksm_functional_tests
+run 900 khugepaged
+run 900 khugepaged -s 2
+run 900 split_huge_page_test
+run 900 transhuge-stress -d 20
+run 900 compaction_test
+run 900 thp_reserve
 exit 0
