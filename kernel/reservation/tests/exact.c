@@ -5,8 +5,12 @@
  *  - touching 64 blocks of 2 MB: how many faults, instructions in all, and of the fault at each percentile, with what the touch itself takes;
  *  - mapping 2 MB, touching one page, unmapping it, 256 times;
  *  - fork with 64 blocks filled, a write to each 16th page by the child, and its exit.
+ * khugepaged comes after the touch: its own instructions, by its processor's clock, and what it made huge.
  */
 #include "common.h"
+
+#include <dirent.h>
+#include <time.h>
 
 #define N_BLOCKS 64
 #define THP "/sys/kernel/mm/transparent_hugepage/"
@@ -102,6 +106,52 @@ static void forked(const char *name, char *p)
 	munmap(p, N_BLOCKS * BLOCK);
 }
 
+static clockid_t khugepaged(void)
+{
+	clockid_t clock = -1;
+	char path[64], comm[32];
+	struct dirent *entry;
+	DIR *proc = opendir("/proc");
+
+	while (clock == -1 && (entry = readdir(proc))) {
+		FILE *f;
+
+		snprintf(path, sizeof(path), "/proc/%.16s/comm", entry->d_name);
+		f = fopen(path, "r");
+		if (!f)
+			continue;
+		if (fgets(comm, sizeof(comm), f) && !strcmp(comm, "khugepaged\n"))
+			CHECK(!clock_getcpuclockid(atoi(entry->d_name), &clock), "khugepaged's clock");
+		fclose(f);
+	}
+	closedir(proc);
+	CHECK(clock != -1, "no khugepaged");
+	return clock;
+}
+
+/* Base pages at the faults, which khugepaged collapses where all of them are there (max_ptes_none 0). */
+static char *collapsed(const char *name, unsigned int pages)
+{
+	struct timespec before, after;
+	char *p = blocks(N_BLOCKS);
+	clockid_t clock = khugepaged();
+	size_t i, j;
+
+	CHECK(!madvise(p, N_BLOCKS * BLOCK, MADV_NOHUGEPAGE), "madvise");
+	for (i = 0; i < N_BLOCKS; i++)
+		for (j = 0; j < pages; j++)
+			*(volatile char *)(p + i * BLOCK + j * PAGE) = 1;
+	clock_gettime(clock, &before);
+	CHECK(!madvise(p, N_BLOCKS * BLOCK, MADV_HUGEPAGE), "madvise");
+	for (i = 0; i < 200 && huge_kb(p, N_BLOCKS * BLOCK) < (long)(N_BLOCKS * BLOCK / 1024); i++)
+		usleep(100000);
+	clock_gettime(clock, &after);
+	printf("%-44s khugepaged %10lu  huge %ld kB\n", name,
+	       (after.tv_sec - before.tv_sec) * 1000000000ul + after.tv_nsec - before.tv_nsec, huge_kb(p, N_BLOCKS * BLOCK));
+	fflush(stdout);
+	return p;
+}
+
 static char *base_pages(void)
 {
 	char *p = blocks(N_BLOCKS);
@@ -128,6 +178,12 @@ int main(void)
 	measure("stock huge pages, all", blocks(N_BLOCKS), PAGES);
 	churn("stock huge pages, short", MADV_HUGEPAGE);
 	forked("stock huge pages, fork", blocks(N_BLOCKS));
+	write_file(THP "khugepaged/max_ptes_none", "0");
+	write_file(THP "khugepaged/pages_to_scan", "65536");
+	write_file(THP "khugepaged/scan_sleep_millisecs", "100");
+	munmap(collapsed("khugepaged, max_ptes_none 0, 32 pages a block", 32), N_BLOCKS * BLOCK);
+	forked("khugepaged, max_ptes_none 0, fork", collapsed("khugepaged, max_ptes_none 0, all", PAGES));
+	write_file(THP "khugepaged/scan_sleep_millisecs", "10000");
 	if (!access(THP "hugepages-64kB/enabled", F_OK)) {
 		write_file(THP "hugepages-2048kB/enabled", "never");
 		write_file(THP "hugepages-64kB/enabled", "always");
