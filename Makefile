@@ -126,6 +126,7 @@ vm-experiments: setup
 test-reservation: setup
 	@packaging/setup.sh vm reservation
 	@echo "== test reservations"
+	@tests/vm/reservation each
 	@tests/vm/reservation test plain
 	@tests/vm/reservation mega plain
 	@tests/vm/reservation events
@@ -165,7 +166,7 @@ recordings: build setup-test
 # What reservations cost and give, counted in instructions: the same figures each time. Half an hour; builds two kernels.
 reservation-experiments: setup
 	@packaging/setup.sh vm reservation
-	@for what in exact compile fragmented redis; do tests/vm/reservation $$what || exit 1; done
+	@for what in exact compile fragmented redis latency; do tests/vm/reservation $$what || exit 1; done
 
 bench: build
 	$(SUDO) $(CARGO) bench --workspace --locked
