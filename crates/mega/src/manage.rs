@@ -91,6 +91,13 @@ pub fn set_intent(options: &mut ManageOptions, intent: Option<Intent>) -> Result
     Ok(())
 }
 
+/// How many free blocks are kept, and what makes them.
+#[derive(Default)]
+struct Compaction {
+    target: Option<FreeBlockTarget>,
+    actuator: Option<Box<dyn Actuator>>,
+}
+
 /// What ranks regions for compaction; none where it is off.
 fn ranks(options: &ManageOptions) -> Result<Option<Box<dyn Planner>>> {
     match options.compact.as_str() {
@@ -200,14 +207,17 @@ impl Ready {
     }
 
     /// How many free blocks are kept, and what makes them.
-    fn open_compaction(&mut self) -> Result<(Option<FreeBlockTarget>, Option<Box<dyn Actuator>>)> {
+    fn open_compaction(&mut self) -> Result<Compaction> {
         let options = &self.options;
         let (Some(target), Some(ranked)) = (ranks(options)?, ranks(options)?) else {
-            return Ok((None, None));
+            return Ok(Compaction::default());
         };
         let target = FreeBlockTarget::new(target);
         if options.dry_run {
-            return Ok((Some(target), None));
+            return Ok(Compaction {
+                target: Some(target),
+                actuator: None,
+            });
         }
         let root = ProcRoot::default();
         let opened = match options.compact_how {
@@ -216,10 +226,13 @@ impl Ready {
             MadeBy::Only(way) => compact::open(way, &root, STATE_FOLDER.as_ref()),
         };
         match opened {
-            Ok(way) => Ok((Some(target), Some(way))),
+            Ok(way) => Ok(Compaction {
+                target: Some(target),
+                actuator: Some(way),
+            }),
             Err(error) => {
                 self.output.say(&format!("no proactive compaction: {error}"));
-                Ok((None, None))
+                Ok(Compaction::default())
             }
         }
     }
@@ -233,7 +246,7 @@ impl Ready {
             Some(scanner) => scanner,
             None => self.open_scanner()?,
         };
-        let (free_blocks, actuator) = self.open_compaction()?;
+        let compaction = self.open_compaction()?;
         let mut host = LinuxHost::new(
             scanner,
             roster,
@@ -244,12 +257,12 @@ impl Ready {
                 dry_run: self.options.dry_run,
                 contents: !self.options.no_contents,
                 claims: Some(self.claims),
-                actuator,
+                actuator: compaction.actuator,
                 table: true,
             },
         );
         let status = Control::new(&mut host, self.policy.as_mut(), self.settings, &mut self.output)
-            .with_free_block_target(free_blocks)
+            .with_free_block_target(compaction.target)
             .run();
         match self.knobs.restore() {
             Ok(done) if done.left.is_empty() && done.failed.is_empty() => {}
