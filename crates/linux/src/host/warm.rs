@@ -16,11 +16,7 @@ pub fn touch() -> bool {
     if !with(|warmth| warmth.is_wanted()) {
         return false;
     }
-    let bytes = 2 * HUGE_PAGE_BYTES;
-    let Ok(mut scratch) = usize::try_from(bytes)
-        .map_err(|_| ())
-        .and_then(|bytes| Scratch::map(bytes).map_err(|_| ()))
-    else {
+    let Ok(mut scratch) = Scratch::map(2 * HUGE_PAGE_BYTES as usize) else {
         return false;
     };
     if scratch.advise(libc::MADV_HUGEPAGE).is_err() {
