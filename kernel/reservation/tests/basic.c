@@ -891,24 +891,47 @@ static void a_poisoned_page_is_not_populated(void)
 	CHECK(!huge_kb(p, BLOCK), "mapped huge with a bad page in it");
 }
 
+/* A memory cgroup without swap: only the shrinker helps at its limit. */
+static void limited_group(const char *bytes)
+{
+	mkdir("/sys/fs/cgroup/resv", 0755);
+	write_file("/sys/fs/cgroup/cgroup.subtree_control", "+memory");
+	write_file("/sys/fs/cgroup/resv/memory.max", bytes);
+	if (!access("/sys/fs/cgroup/resv/memory.swap.max", F_OK))
+		write_file("/sys/fs/cgroup/resv/memory.swap.max", "0");
+}
+
+static void enter_group(void)
+{
+	char text[16];
+
+	snprintf(text, sizeof(text), "%d", getpid());
+	write_file("/sys/fs/cgroup/resv/cgroup.procs", text);
+}
+
+/* Waits for the process in it, too. */
+static void end_group(pid_t pid)
+{
+	long kills;
+
+	wait_for(pid);
+	kills = value_of("/sys/fs/cgroup/resv/memory.events", "oom_kill");
+	rmdir("/sys/fs/cgroup/resv");
+	CHECK(kills == 0, "%ld kills", kills);
+}
+
 static void a_group_at_its_limit_releases_reservations(void)
 {
 	const int n = 60;
-	long kills;
 	pid_t pid;
 
-	mkdir("/sys/fs/cgroup/resv", 0755);
-	write_file("/sys/fs/cgroup/cgroup.subtree_control", "+memory");
-	write_file("/sys/fs/cgroup/resv/memory.max", "33554432");
-	if (!access("/sys/fs/cgroup/resv/memory.swap.max", F_OK))
-		write_file("/sys/fs/cgroup/resv/memory.swap.max", "0");
+	limited_group("33554432");
 	pid = fork();
 	if (!pid) {
-		char *p, text[16];
+		char *p;
 		int i;
 
-		snprintf(text, sizeof(text), "%d", getpid());
-		write_file("/sys/fs/cgroup/resv/cgroup.procs", text);
+		enter_group();
 		use(64);
 		p = blocks(n);
 		for (i = 0; i < n; i++)
@@ -922,10 +945,50 @@ static void a_group_at_its_limit_releases_reservations(void)
 		}
 		_exit(0);
 	}
-	wait_for(pid);
-	kills = value_of("/sys/fs/cgroup/resv/memory.events", "oom_kill");
-	rmdir("/sys/fs/cgroup/resv");
-	CHECK(kills == 0, "%ld kills", kills);
+	end_group(pid);
+}
+
+/* Both halves are younger than idle_ms; the one reserved first was used last. */
+static void pressure_takes_the_longest_idle_first(void)
+{
+	const int half = 16;
+	pid_t pid;
+
+	limited_group("75497472");
+	pid = fork();
+	if (!pid) {
+		char *young, *old, *filled;
+		long used, idle;
+		int i;
+
+		enter_group();
+		use(64);
+		young = blocks(2 * half + 1);
+		old = young + (half + 1) * BLOCK;
+		/* Apart, so that smaps counts them apart. */
+		munmap(young + half * BLOCK, BLOCK);
+		for (i = 0; i < half; i++)
+			stamp(young + i * BLOCK, i + 1);
+		for (i = 0; i < half; i++)
+			stamp(old + i * BLOCK, i + 1);
+		sleep(2);
+		for (i = 0; i < half; i++)
+			stamp(young + i * BLOCK + PAGE, i + 1);
+		filled = blocks(12);
+		madvise(filled, 12 * BLOCK, MADV_NOHUGEPAGE);
+		for (i = 0; i < 12 * (int)PAGES; i++)
+			stamp(filled + i * PAGE, i + 1);
+		used = smaps("AnonReserved", young, half * BLOCK);
+		idle = smaps("AnonReserved", old, half * BLOCK);
+		CHECK(idle < half * 511 * 4, "%ld kB left of what was idle", idle);
+		CHECK(used && (!idle || used == half * 510 * 4),
+		      "%ld kB left of what was used, %ld kB of what was idle", used, idle);
+		for (i = 0; i < half; i++)
+			CHECK(stamped(young + i * BLOCK + PAGE, i + 1) &&
+			      stamped(old + i * BLOCK, i + 1), "block %d", i);
+		_exit(0);
+	}
+	end_group(pid);
 }
 
 /* More reservations than memory: what is populated is a fraction of it. */
@@ -1168,6 +1231,7 @@ static const struct {
 	TEST(a_core_dump_has_nothing_of_others),
 	TEST(counters_return_to_where_they_were),
 	TEST(a_group_at_its_limit_releases_reservations),
+	TEST(pressure_takes_the_longest_idle_first),
 	TEST(pressure_takes_the_unpopulated_pages),
 	TEST(a_poisoned_page_is_not_populated),
 };
