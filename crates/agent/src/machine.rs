@@ -1,7 +1,6 @@
 //! What the machine and its owner allow: the settings of huge pages, free blocks, and limits of control groups.
 
 use mega_range::span::REGION;
-use mega_range::waste;
 use mega_range::world::Faults;
 
 use crate::sys;
@@ -23,7 +22,7 @@ pub struct Machine {
     faults: Faults,
     is_compacting: bool,
     is_short: bool,
-    is_near: bool,
+    left: Option<u64>,
     waited: Waited,
     busy_until_ns: u64,
     settings_at_ns: u64,
@@ -43,6 +42,8 @@ const NO_LEVEL: Level = Level {
 };
 const SETTINGS_NS: u64 = 5_000_000_000;
 const LIMITS_NS: u64 = 20_000_000;
+/// Where control groups have less left, that is looked at each time: a program fills 100 MB in 20 ms.
+const LITTLE: u64 = 256 << 20;
 
 /// How long the helper has waited for a processor, and how many times it got one.
 #[derive(Clone, Copy)]
@@ -76,7 +77,7 @@ impl Machine {
             faults: Faults::Never,
             is_compacting: false,
             is_short: false,
-            is_near: false,
+            left: None,
             waited: Waited { ns: 0, times: 0 },
             busy_until_ns: 0,
             settings_at_ns: 0,
@@ -179,7 +180,9 @@ impl Machine {
             self.limits_at_ns = now_ns;
             self.look_at_waits(now_ns);
             self.is_short = self.is_compacting && self.free_blocks().is_some_and(|blocks| blocks < BLOCKS);
-            self.is_near = self.levels.iter().any(|level| level.is_near().unwrap_or(false));
+            self.left = self.left_now();
+        } else if self.left.is_some_and(|left| left < LITTLE) {
+            self.left = self.left_now();
         }
     }
 
@@ -209,9 +212,13 @@ impl Machine {
         self.is_short
     }
 
-    /// Whether the limit of a control group is near.
-    pub fn is_near_limit(&self) -> bool {
-        self.is_near
+    fn left_now(&self) -> Option<u64> {
+        self.levels.iter().filter_map(Level::left).min()
+    }
+
+    /// What control groups have left up to their limits.
+    pub fn left(&self) -> Option<u64> {
+        self.left
     }
 
     /// Free blocks of all zones, in regions.
@@ -238,10 +245,9 @@ impl Machine {
 }
 
 impl Level {
-    fn is_near(&self) -> Option<bool> {
-        let usage = number(self.usage)?;
+    fn left(&self) -> Option<u64> {
         let limit = self.limits.iter().filter_map(|&limit| number(limit)).min()?;
-        Some(limit.saturating_sub(usage) < waste::LEAST)
+        Some(limit.saturating_sub(number(self.usage)?))
     }
 }
 

@@ -260,7 +260,7 @@ fn conditions(mind: &Mind, state: &State, now: u64, resident: u64) -> Conditions
         resident_bytes: resident,
         faults: mind.machine.faults(),
         is_short_of_blocks: mind.machine.is_short_of_blocks(),
-        is_near_limit: mind.machine.is_near_limit(),
+        left_bytes: mind.machine.left(),
         is_mapping: now.saturating_sub(state.mapping_ns) < MAPPING_NS,
         is_forked: settings::is_forked(),
         is_busy: mind.machine.is_busy(now),

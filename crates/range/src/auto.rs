@@ -18,7 +18,6 @@ use crate::intent::Intent;
 use crate::orders::{Order, Orders, Outcome};
 use crate::span::{Span, PAGES, REGION};
 use crate::table::{Advice, Range, Table, PAUSE_NS};
-use crate::waste;
 use crate::world::{Conditions, Faults, Memory};
 
 /// What is switched off since the kernel refused it.
@@ -216,11 +215,10 @@ impl Auto {
 
     /// Regions that may yet be populated ahead.
     fn regions_left(&self, conditions: &Conditions) -> u64 {
-        if conditions.is_near_limit {
-            return 0;
-        }
         let bloat = self.table.bloat_pages() / u64::from(PAGES) + self.copied_regions;
-        waste::allowed_regions(conditions.resident_bytes, false).saturating_sub(self.table.regions_ahead() + bloat)
+        conditions
+            .allowed_regions()
+            .saturating_sub(self.table.regions_ahead() + bloat)
     }
 
     /// Takes in what came of an order, and what the call took. True if the rest of the orders may go on.

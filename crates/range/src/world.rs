@@ -1,7 +1,8 @@
 //! What is known when it is decided: memory, the machine, its settings.
 
 use crate::density::Population;
-use crate::span::Span;
+use crate::span::{Span, REGION};
+use crate::waste;
 
 /// What can be asked about memory.
 pub trait Memory {
@@ -40,12 +41,29 @@ pub struct Conditions {
     pub faults: Faults,
     /// Free blocks are so few that a fault would have to compact.
     pub is_short_of_blocks: bool,
-    /// A control group's limit is near.
-    pub is_near_limit: bool,
+    /// What control groups have left up to their limits; none without limits.
+    pub left_bytes: Option<u64>,
     /// The program maps and unmaps just now.
     pub is_mapping: bool,
     /// The program is a forked child: others like it may each have a copy of their parent's memory.
     pub is_forked: bool,
     /// Whoever helps takes processor time away from somebody.
     pub is_busy: bool,
+}
+
+impl Conditions {
+    /// A control group's limit is near.
+    pub fn is_near_limit(&self) -> bool {
+        self.left_bytes.is_some_and(|left| left < waste::NEAR)
+    }
+
+    /// The bytes that huge pages may waste.
+    pub fn allowance(&self) -> u64 {
+        waste::allowance(self.resident_bytes, self.left_bytes)
+    }
+
+    /// The same in regions.
+    pub fn allowed_regions(&self) -> u64 {
+        self.allowance() / REGION
+    }
 }

@@ -20,7 +20,7 @@ enum Step {
     Wait { ticks: u32 },
     Fork,
     Short(bool),
-    Limit(bool),
+    Limit(Option<u64>),
 }
 
 const ROOM: u64 = 400;
@@ -34,7 +34,7 @@ fn step() -> impl Strategy<Value = Step> {
         (1..400u32).prop_map(|ticks| Step::Wait { ticks }),
         Just(Step::Fork),
         any::<bool>().prop_map(Step::Short),
-        any::<bool>().prop_map(Step::Limit),
+        prop::option::of(0..200u64).prop_map(|left| Step::Limit(left.map(|left| left << 20))),
     ]
 }
 
@@ -91,7 +91,7 @@ fn go(world: &mut World, step: &Step) {
         Step::Wait { ticks } => world.ticks(ticks),
         Step::Fork => world.kernel.fork(),
         Step::Short(is) => world.conditions.is_short_of_blocks = is,
-        Step::Limit(is) => world.conditions.is_near_limit = is,
+        Step::Limit(left) => world.conditions.left_bytes = left,
     }
 }
 
@@ -137,7 +137,7 @@ proptest! {
         for step in steps.iter().filter(|step| !matches!(step, Step::Limit(_))) {
             go(&mut world, step);
         }
-        let allowed = waste::allowance(world.kernel.resident(), false) + REGION;
+        let allowed = waste::allowance(world.kernel.resident(), None) + REGION;
         prop_assert!(world.waste <= allowed, "{} MB", world.waste >> 20);
     }
 

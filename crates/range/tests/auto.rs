@@ -207,11 +207,23 @@ fn advice_is_withdrawn_when_blocks_run_short() {
 #[test]
 fn near_a_limit_nothing_is_populated_ahead_and_nothing_wasted() {
     let mut world = world();
-    world.conditions.is_near_limit = true;
+    world.conditions.left_bytes = Some(waste::NEAR - 1);
     world.kernel.map(span(1000, 1100));
     world.fill(span(1000, 1100), 512);
     world.ticks(2000);
     assert_eq!((world.kernel.huge(), world.waste), (0, 0));
+}
+
+#[test]
+fn at_most_half_of_what_a_control_group_has_left_is_populated_ahead() {
+    for left in [waste::NEAR, 2 * waste::NEAR, waste::LEAST] {
+        let mut world = world();
+        world.conditions.left_bytes = Some(left);
+        world.kernel.map(span(1000, 1100));
+        world.fill(span(1000, 1050), 512);
+        let ahead = world.kernel.resident() - world.kernel.touched();
+        assert!(ahead > 0 && ahead <= left / 2, "{ahead} of {left}");
+    }
 }
 
 #[test]
@@ -320,9 +332,10 @@ fn collapses_keep_to_the_stall_budget() {
 
 #[test]
 fn memory_shared_with_children_is_collapsed_as_far_as_its_copies_may_be_waste() {
-    let filled = |is_forked| {
+    let filled = |is_forked, left_bytes| {
         let mut world = world();
         world.conditions.is_forked = is_forked;
+        world.conditions.left_bytes = left_bytes;
         world.conditions.is_short_of_blocks = true;
         world.kernel.map(span(1000, 1100));
         world.fill(span(1000, 1100), 5000);
@@ -330,12 +343,15 @@ fn memory_shared_with_children_is_collapsed_as_far_as_its_copies_may_be_waste() 
         world.ticks(20_000);
         world
     };
-    let allowed = waste::allowed_regions(0, false);
-    let parent = filled(false);
+    let allowed = Conditions::default().allowed_regions();
+    let parent = filled(false, None);
     assert_eq!(parent.kernel.copied, allowed / 8);
     assert!(parent.waste <= waste::LEAST);
     // Each of many children would have a copy of its own.
-    assert_eq!(filled(true).kernel.copied, 0);
+    assert_eq!(filled(true, None).kernel.copied, 0);
+    // Of half of what a control group has left.
+    assert_eq!(filled(false, Some(waste::LEAST)).kernel.copied, allowed / 16);
+    assert_eq!(filled(false, Some(waste::NEAR - 1)).kernel.copied, 0);
 }
 
 /// A program that has filled ten mappings, every so many-th page.
@@ -365,7 +381,7 @@ fn what_a_dense_program_maps_may_be_advised_at_birth_and_what_a_sparse_one_maps_
         world.auto.births(&conditions).resident_bytes
     };
     assert_eq!(of(&|_| ()), world.kernel.resident());
-    assert_eq!(of(&|now| now.is_near_limit = true), 0);
+    assert_eq!(of(&|now| now.left_bytes = Some(0)), 0);
     assert_eq!(of(&|now| now.is_short_of_blocks = true), 0);
     for faults in [Faults::Never, Faults::Always] {
         assert_eq!(of(&|now| now.faults = faults), 0);

@@ -6,7 +6,6 @@ use crate::density::Density;
 use crate::orders::{Order, Orders};
 use crate::span::{Span, REGION};
 use crate::table::{Advice, Range, LEAST_REGIONS};
-use crate::waste;
 use crate::world::{Conditions, Faults, Memory};
 
 impl Auto {
@@ -32,11 +31,11 @@ impl Auto {
                     mapping: range.mapping,
                     is_part: range.is_part,
                 };
-                let is_blocked = conditions.is_short_of_blocks || conditions.is_near_limit;
+                let is_blocked = conditions.is_short_of_blocks || conditions.is_near_limit();
                 if rest.is_empty() && range.skipped.is_empty() {
                     return;
                 }
-                let allowed = waste::allowed_regions(conditions.resident_bytes, conditions.is_near_limit) / 2;
+                let allowed = conditions.allowed_regions() / 2;
                 let mut isolated = 0;
                 for part in [rest, range.skipped] {
                     if !is_blocked && !part.is_empty() {
@@ -71,7 +70,7 @@ impl Auto {
                 let has_room = rest.region_count() > 0 || range.skipped.region_count() >= LEAST_REGIONS;
                 let is_worth = has_room && is_dense;
                 let may =
-                    self.intent.allows_huge_faults() && !conditions.is_short_of_blocks && !conditions.is_near_limit;
+                    self.intent.allows_huge_faults() && !conditions.is_short_of_blocks && !conditions.is_near_limit();
                 if !is_worth || !may || conditions.now_ns < self.back_off_until_ns || self.has_sparse(range) {
                     return;
                 }

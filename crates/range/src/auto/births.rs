@@ -4,7 +4,6 @@ use super::Auto;
 use crate::birth::{Birth, Births, EARLIER, LEAST_DENSE};
 use crate::span::PAGE;
 use crate::table::{Advice, Range};
-use crate::waste;
 use crate::world::{Conditions, Faults};
 
 impl Auto {
@@ -58,8 +57,8 @@ impl Auto {
             && !self.off.advise
             && self.intent.allows_huge_faults()
             && !conditions.is_short_of_blocks
-            && !conditions.is_near_limit
+            && !conditions.is_near_limit()
             && conditions.now_ns >= self.back_off_until_ns
-            && waste <= waste::allowance(resident, false)
+            && waste <= conditions.allowance()
     }
 }

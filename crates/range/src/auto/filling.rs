@@ -4,7 +4,6 @@ use super::{Auto, CHUNK};
 use crate::density::Population;
 use crate::span::{Span, REGION};
 use crate::table::{Advice, Range};
-use crate::waste;
 use crate::world::{Conditions, Memory};
 
 /// What a region that is not full has waited before the program is taken to have gone elsewhere.
@@ -87,7 +86,7 @@ impl Auto {
             }
             // One region, and then elsewhere, again and again: that of each which is mapped huge is mostly waste.
             range.lone += u32::from(range.streak == 1 && range.advice == Advice::Asked);
-            range.is_sparse |= u64::from(range.lone) > waste::allowed_regions(conditions.resident_bytes, false) / 2;
+            range.is_sparse |= u64::from(range.lone) > conditions.allowed_regions() / 2;
             range.edge = region;
             range.streak = 0;
             range.waiting = (0, conditions.now_ns);

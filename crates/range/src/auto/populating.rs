@@ -6,7 +6,6 @@ use crate::density::Population;
 use crate::orders::{Order, Orders};
 use crate::span::{Span, REGION};
 use crate::table::{Advice, Range};
-use crate::waste;
 use crate::world::{Conditions, Faults, Memory};
 
 /// Regions filled one after another before a helper populates ahead.
@@ -58,7 +57,7 @@ impl Auto {
             }
         }
         let is_over =
-            range.is_sparse || is_scattered || range.ahead.is_late(conditions.now_ns) || conditions.is_near_limit;
+            range.is_sparse || is_scattered || range.ahead.is_late(conditions.now_ns) || conditions.is_near_limit();
         if range.ahead.is_on() && is_over {
             let untouched = range.ahead.untouched();
             let mut left = range.ahead.at_most_untouched();
@@ -81,7 +80,7 @@ impl Auto {
         let region = range.ahead.end();
         let [_, waiting, next] = range.probes;
         range.unprobed += group.bytes() / REGION;
-        let is_due = range.unprobed >= waste::allowed_regions(conditions.resident_bytes, false) / 2;
+        let is_due = range.unprobed >= conditions.allowed_regions() / 2;
         let may = !self.off.probe && !self.off.split && range.advice == Advice::Asked && region < range.end();
         let is_probe = is_due && may && orders.push(Order::Probe(region));
         range.probes = [waiting, next, if is_probe { region } else { 0 }];
@@ -94,7 +93,7 @@ impl Auto {
         self.intent.allows_ahead()
             && !self.off.populate
             && !conditions.is_short_of_blocks
-            && !conditions.is_near_limit
+            && !conditions.is_near_limit()
             && conditions.now_ns >= self.back_off_until_ns
     }
 

@@ -6,7 +6,6 @@ use crate::intent::Intent;
 use crate::orders::{Order, Orders};
 use crate::span::{PAGES, REGION};
 use crate::table::{Advice, Range, PAUSE_NS};
-use crate::waste;
 use crate::world::{Conditions, Faults, Memory};
 
 /// When a range has paused where no processor is spare: what is soon freed again is not worth the time.
@@ -60,7 +59,7 @@ impl Auto {
         let now = conditions.now_ns;
         let memory_only = self.intent == Intent::Memory;
         let may =
-            !self.off.collapse && self.credit.is_left() && now >= self.back_off_until_ns && !conditions.is_near_limit;
+            !self.off.collapse && self.credit.is_left() && now >= self.back_off_until_ns && !conditions.is_near_limit();
         if range.advice == Advice::Ineligible || range.ahead.is_on() {
             return;
         }
@@ -133,7 +132,7 @@ impl Auto {
     pub(super) fn left(&self, conditions: &Conditions) -> Left {
         let allowed = match self.intent {
             Intent::Memory => 0,
-            _ => waste::allowed_regions(conditions.resident_bytes, conditions.is_near_limit),
+            _ => conditions.allowed_regions(),
         };
         let regions = allowed.saturating_sub(self.table.regions_ahead() + self.copied_regions);
         let copies = if conditions.is_forked { 0 } else { allowed / COPIES_PART };
