@@ -42,8 +42,8 @@ const NO_LEVEL: Level = Level {
 };
 const SETTINGS_NS: u64 = 5_000_000_000;
 const LIMITS_NS: u64 = 20_000_000;
-/// Where control groups have less left, that is looked at each time: a program fills 100 MB in 20 ms.
-const LITTLE: u64 = 256 << 20;
+/// Where control groups have less left, that is looked at each time: a program fills 200 MB in 20 ms.
+const LITTLE: u64 = 1 << 30;
 
 /// How long the helper has waited for a processor, and how many times it got one.
 #[derive(Clone, Copy)]

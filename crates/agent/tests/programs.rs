@@ -2,12 +2,12 @@
 
 mod support;
 
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use mega_range::page::{Field, Reason};
-use support::{alone, is_root, library, preloaded, program, run, run_with, state, while_advised};
+use support::{alone, is_root, library, preloaded, program, run, run_with, state, while_advised, Group};
 
 const SECCOMP_ERRNO_EPERM: &str = "0x50001";
 const SECCOMP_KILL: &str = "0x80000000";
@@ -348,6 +348,32 @@ fn limits_of_the_program_do_not_break_it() {
             ran.ok();
         }
     }
+}
+
+#[test]
+fn nothing_is_populated_ahead_that_a_control_group_has_no_room_for() {
+    if !is_root() || program().is_none() {
+        return;
+    }
+    let _alone = alone();
+    let Some(group) = Group::limited(400 << 20) else {
+        return;
+    };
+    // Each program alone has room: it is killed at the limit if what was populated ahead goes past it.
+    let mut killed = Vec::new();
+    for megabytes in ["384", "387", "390", "393"].repeat(6) {
+        let enter = |command: &mut Command| {
+            let processes = group.processes();
+            // SAFETY: writes a file and nothing else.
+            unsafe { command.pre_exec(move || std::fs::write(&processes, "0")) };
+        };
+        let ran = run_with(&["part", megabytes], enter).expect("the program");
+        match ran.output.status.signal() {
+            Some(libc::SIGKILL) => killed.push(megabytes),
+            _ => drop(ran.ok()),
+        }
+    }
+    assert!(killed.is_empty(), "killed at the limit: {killed:?} MB of 400");
 }
 
 #[test]

@@ -106,6 +106,14 @@ static void dense(size_t bytes) {
 	check(memory, bytes);
 }
 
+/* Of a mapping that is larger. */
+static void part(size_t bytes) {
+	char *memory = map(1024 * MB);
+	fill(memory, bytes);
+	pause_ms(50);
+	check(memory, bytes);
+}
+
 static void scattered(size_t bytes) {
 	char *memory = map(bytes);
 	size_t pages = bytes / PAGE;
@@ -607,6 +615,7 @@ int main(int count, char **arguments) {
 #define MODE(name, ...) if (!strcmp(mode, name)) { __VA_ARGS__; return 0; }
 	MODE("nothing", ;)
 	MODE("dense", dense(bytes))
+	MODE("part", part(bytes))
 	MODE("scattered", scattered(bytes))
 	MODE("dense-then-scattered", dense_then_scattered(bytes))
 	MODE("grow", grow(bytes))

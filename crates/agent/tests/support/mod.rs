@@ -82,6 +82,52 @@ pub fn is_root() -> bool {
     is_root
 }
 
+/// A control group whose memory is limited, version 1 or 2; removed when dropped.
+pub struct Group(PathBuf);
+
+impl Group {
+    /// In this process's own group. None where that cannot be.
+    pub fn limited(bytes: u64) -> Option<Self> {
+        let of = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let own = |list: &str| {
+            let mut fields = of.lines().map(|line| line.splitn(3, ':'));
+            let field = fields.find_map(|mut fields| (fields.nth(1) == Some(list)).then(|| fields.next()))?;
+            Some(field?.trim_start_matches('/').to_owned())
+        };
+        let places = [
+            ("/sys/fs/cgroup/memory", "memory", "memory.limit_in_bytes"),
+            ("/sys/fs/cgroup", "", "memory.max"),
+        ];
+        for (root, list, limit) in places {
+            let Some(own) = own(list).filter(|_| Path::new(root).is_dir()) else {
+                continue;
+            };
+            let group = Self(
+                Path::new(root)
+                    .join(own)
+                    .join(format!("mega-agent-{}", std::process::id())),
+            );
+            if fs::create_dir(&group.0).is_ok() && fs::write(group.0.join(limit), bytes.to_string()).is_ok() {
+                let _ = fs::write(group.0.join("memory.swap.max"), "0");
+                return Some(group);
+            }
+        }
+        eprintln!("skipped: no control group can be limited");
+        None
+    }
+
+    /// The file to which a process writes 0 to enter it.
+    pub fn processes(&self) -> PathBuf {
+        self.0.join("cgroup.procs")
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
 /// What came of a program with the agent.
 pub struct Ran {
     pub output: Output,
