@@ -362,18 +362,39 @@ fn nothing_is_populated_ahead_that_a_control_group_has_no_room_for() {
     // Each program alone has room: it is killed at the limit if what was populated ahead goes past it.
     let mut killed = Vec::new();
     for megabytes in ["384", "387", "390", "393"].repeat(6) {
-        let enter = |command: &mut Command| {
-            let processes = group.processes();
-            // SAFETY: writes a file and nothing else.
-            unsafe { command.pre_exec(move || std::fs::write(&processes, "0")) };
-        };
-        let ran = run_with(&["part", megabytes], enter).expect("the program");
+        let ran = run_with(&["part", megabytes], |command| group.enters(command)).expect("the program");
         match ran.output.status.signal() {
             Some(libc::SIGKILL) => killed.push(megabytes),
             _ => drop(ran.ok()),
         }
     }
     assert!(killed.is_empty(), "killed at the limit: {killed:?} MB of 400");
+}
+
+#[test]
+fn a_program_that_becomes_sparse_lives_within_its_control_group() {
+    if !is_root() || program().is_none() {
+        return;
+    }
+    let _alone = alone();
+    let Some(group) = Group::limited(400 << 20) else {
+        return;
+    };
+    // With huge pages everywhere it would take a gigabyte, and be killed.
+    for megabytes in ["96", "192", "272"].repeat(2) {
+        let ran = run_with(&["dense-then-sparse", megabytes], |command| group.enters(command)).expect("the program");
+        let text = ran.ok().text();
+        let rss: u64 = text
+            .split_whitespace()
+            .nth(1)
+            .and_then(|kb| kb.parse().ok())
+            .expect("its memory");
+        let base = (megabytes.parse::<u64>().expect("a number") << 10) + 4 * 1024;
+        assert!(
+            rss < base + (64 << 10),
+            "{megabytes}: {rss} KB resident, base pages {base}"
+        );
+    }
 }
 
 #[test]

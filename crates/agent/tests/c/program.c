@@ -114,6 +114,18 @@ static void part(size_t bytes) {
 	check(memory, bytes);
 }
 
+/* Filled densely, and then a page of each 2 MB of another gigabyte: of what is mapped huge there, nearly all is waste. */
+static void dense_then_sparse(size_t bytes) {
+	for (int i = 0; i < 8; i++) {
+		fill(map(bytes / 8), bytes / 8);
+		pause_ms(3);
+	}
+	char *memory = map(1024 * MB);
+	for (size_t region = 0; region < 512; region++)
+		memory[region * 2 * MB + region * PAGE] = 1;
+	say_memory();
+}
+
 static void scattered(size_t bytes) {
 	char *memory = map(bytes);
 	size_t pages = bytes / PAGE;
@@ -616,6 +628,7 @@ int main(int count, char **arguments) {
 	MODE("nothing", ;)
 	MODE("dense", dense(bytes))
 	MODE("part", part(bytes))
+	MODE("dense-then-sparse", dense_then_sparse(bytes))
 	MODE("scattered", scattered(bytes))
 	MODE("dense-then-scattered", dense_then_scattered(bytes))
 	MODE("grow", grow(bytes))

@@ -1,6 +1,7 @@
 //! Running programs with the agent preloaded.
 
 use std::fs;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -116,9 +117,11 @@ impl Group {
         None
     }
 
-    /// The file to which a process writes 0 to enter it.
-    pub fn processes(&self) -> PathBuf {
-        self.0.join("cgroup.procs")
+    /// Has a command enter it.
+    pub fn enters(&self, command: &mut Command) {
+        let processes = self.0.join("cgroup.procs");
+        // SAFETY: writes a file and nothing else.
+        unsafe { command.pre_exec(move || fs::write(&processes, "0")) };
     }
 }
 
