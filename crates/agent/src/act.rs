@@ -71,7 +71,30 @@ impl Hands<'_> {
                 status::add(Field::GivenBack, u64::from(outcome == Outcome::Done));
                 outcome
             }
+            Order::Release(region) => self.release(region),
         }
+    }
+
+    /// Splits whatever huge page pages of the region are a part of. Which of them are is not known here, so one of each
+    /// eighth is named to the kernel; where it is a base page, it counts as less recently used, and no more.
+    fn release(&mut self, region: u64) -> Outcome {
+        if !self.is_mapped(Span::region(region)) {
+            return Outcome::Gone;
+        }
+        let before = self.look.partly_unmapped();
+        for page in self.look.some_present(region) {
+            if page == 0 {
+                continue;
+            }
+            let page = Span::new(page, page.saturating_add(PAGE));
+            let outcome = outcome(madvise(page, advice::COLD), Outcome::Busy, Field::SplitOff);
+            if outcome != Outcome::Done {
+                return outcome;
+            }
+        }
+        let is_split = before.is_some_and(|before| self.look.partly_unmapped() < Some(before));
+        status::add(Field::GivenBack, u64::from(is_split));
+        Outcome::Done
     }
 
     /// Flags a whole mapping.

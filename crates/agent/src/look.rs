@@ -5,15 +5,24 @@ use mega_range::span::{down, Span, PAGE, PAGES, REGION};
 use mega_range::world::Memory;
 
 use crate::sys;
+use crate::text::{decimal, Text};
+
+/// Huge pages of which a part is unmapped from which on that matters: 16 MB.
+const PARTLY_UNMAPPED: u64 = 8;
 
 /// Reads page tables through this process's `pagemap`.
 pub struct Look {
     fd: i32,
+    /// The machine's count of huge pages of which a part is unmapped (6.12); none where it cannot be read.
+    partly: Option<i32>,
     has_scan: bool,
     runs: [Run; RUNS],
 }
 
 const RUNS: usize = 512;
+/// Parts of a region in which a present page is looked for.
+const PARTS: usize = 8;
+const PART: u64 = REGION / PARTS as u64;
 
 /// What `PAGEMAP_SCAN` returns.
 #[repr(C)]
@@ -60,15 +69,54 @@ impl Look {
         };
         Look {
             fd: 0,
+            partly: None,
             has_scan: false,
             runs: [NONE; RUNS],
         }
     }
 
-    /// Begins anew with this open `pagemap`.
-    pub fn begin(&mut self, fd: i32) {
+    /// Begins anew with this open `pagemap`, and the machine's count of huge pages of which a part is unmapped.
+    pub fn begin(&mut self, fd: i32, partly: Option<i32>) {
         self.fd = fd;
+        self.partly = partly;
         self.has_scan = true;
+    }
+
+    /// Huge pages of the machine of which a part is unmapped.
+    pub fn partly_unmapped(&self) -> Option<u64> {
+        let mut buffer = [0u8; 32];
+        let read = sys::pread(self.partly?, &mut buffer, 0).ok()?;
+        decimal(Text(read).until(b'\n'))
+    }
+
+    /// A present page of each eighth of a region; 0 where there is none.
+    pub fn some_present(&mut self, region: u64) -> [u64; PARTS] {
+        let mut found = [0; PARTS];
+        let parts = |found: &mut [u64; PARTS], start: u64, end: u64| {
+            for (place, part) in found.iter_mut().zip((region..).step_by(PART as usize)) {
+                let first = start.max(part);
+                if *place == 0 && first < end.min(part.saturating_add(PART)) {
+                    *place = first;
+                }
+            }
+        };
+        if self.has_scan {
+            if let Some((runs, _)) = self.scan(Span::region(region), RUNS) {
+                for run in runs.iter().filter(|run| run.categories & ZERO == 0) {
+                    parts(&mut found, run.start, run.end);
+                }
+            }
+            return found;
+        }
+        let mut buffer = [0u8; PAGES as usize * 8];
+        if let Some(entries) = self.entries(region, &mut buffer) {
+            for (entry, page) in entries.zip((region..).step_by(PAGE as usize)) {
+                if entry & ENTRY_PRESENT != 0 {
+                    parts(&mut found, page, page.saturating_add(PAGE));
+                }
+            }
+        }
+        found
     }
 
     /// The first runs of present pages of a span, at most so many; and where the next ones may begin.
@@ -155,6 +203,11 @@ impl Look {
 }
 
 impl Memory for Look {
+    /// Where that is not known it may be.
+    fn has_partly_unmapped(&mut self) -> bool {
+        self.partly_unmapped().is_none_or(|count| count >= PARTLY_UNMAPPED)
+    }
+
     fn populations(&mut self, from: u64, of: &mut [Population]) -> bool {
         of.fill(Population::default());
         if self.has_scan && self.scan_populations(from, of) {

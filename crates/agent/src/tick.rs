@@ -75,6 +75,7 @@ static MIND: Place = Place(UnsafeCell::new(Mind {
 pub struct Ready {
     maps: i32,
     pagemap: i32,
+    partly: Option<i32>,
     /// A region of our own: see `warm.rs`.
     pub own: usize,
 }
@@ -92,11 +93,13 @@ pub unsafe fn open(settings: &Settings) -> core::result::Result<Ready, Reason> {
     mind.machine.begin().ok_or(Reason::NoProc)?;
     mind.auto.begin(settings.intent, settings.earlier);
     mind.mappings.begin(settings.stack as u64);
-    mind.look.begin(pagemap);
+    let partly = open(b"/sys/kernel/mm/transparent_hugepage/hugepages-2048kB/stats/nr_anon_partially_mapped\0").ok();
+    mind.look.begin(pagemap, partly);
     mind.warmth = Warmth::new();
     Ok(Ready {
         maps,
         pagemap,
+        partly,
         own: warm::open(),
     })
 }
@@ -108,7 +111,7 @@ pub unsafe fn open(settings: &Settings) -> core::result::Result<Ready, Reason> {
 pub unsafe fn run(ready: &Ready, mut nap: impl FnMut(u64) -> core::result::Result<(), Reason>) -> Reason {
     // SAFETY: the caller's.
     let mind = unsafe { &mut *MIND.0.get() };
-    mind.look.begin(ready.pagemap);
+    mind.look.begin(ready.pagemap, ready.partly);
     birth::allow(Births::default(), 0);
     let mut state = State::default();
     // What earlier runs have shown is of use from the first mapping on.

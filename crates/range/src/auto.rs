@@ -157,6 +157,9 @@ impl Auto {
         if changed {
             self.resident = conditions.resident_bytes;
         }
+        if changed && !grew {
+            self.sweep_soon(conditions.now_ns);
+        }
         let mut pace = if grew { Pace::Growing } else { Pace::Idle };
         let births = self.births_seen(conditions);
         let mut looks = LOOKS;
@@ -233,7 +236,7 @@ impl Auto {
                     }
                 }
             }
-            (Order::Collapse(region), _) => {
+            (Order::Collapse(region) | Order::Release(region), _) => {
                 let at = |range: &&Range| range.span.contains(Span::region(region));
                 let is_growing = self
                     .table
@@ -265,7 +268,10 @@ impl Auto {
                 let at = match order {
                     Order::Advise { mapping, .. } | Order::Withdraw { mapping, .. } => mapping.start,
                     Order::Populate(span) => span.start,
-                    Order::Collapse(region) | Order::GiveBack(region) | Order::Probe(region) => region,
+                    Order::Collapse(region)
+                    | Order::GiveBack(region)
+                    | Order::Release(region)
+                    | Order::Probe(region) => region,
                 };
                 for range in self.table.ranges_mut() {
                     if range.span.start <= at && at < range.span.end || range.mapping.start == at {
@@ -278,10 +284,11 @@ impl Auto {
                 Order::Advise { .. } | Order::Withdraw { .. } => self.off.advise = true,
                 Order::Populate(_) => self.off.populate = true,
                 Order::Collapse(_) => self.off.collapse = true,
-                Order::GiveBack(_) | Order::Probe(_) => self.off.split = true,
+                Order::GiveBack(_) | Order::Release(_) | Order::Probe(_) => self.off.split = true,
             },
         }
-        outcome == Outcome::Done && (!matches!(order, Order::Collapse(_)) || self.credit.is_left())
+        let is_charged = matches!(order, Order::Collapse(_) | Order::Release(_));
+        outcome == Outcome::Done && (!is_charged || self.credit.is_left())
     }
 }
 

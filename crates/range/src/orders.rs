@@ -28,6 +28,9 @@ pub enum Order {
     Probe(u64),
     /// Split the region's huge page, whose zero-filled pages the kernel then frees.
     GiveBack(u64),
+    /// Split the huge page that the region's pages are a part of: the program has unmapped the rest of it, which the
+    /// kernel else keeps until memory is short.
+    Release(u64),
 }
 
 /// What came of an order.

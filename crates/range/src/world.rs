@@ -16,6 +16,8 @@ pub trait Memory {
     fn first_populated(&mut self, of: Span) -> Option<u64>;
     /// Regions that are populated while both their neighbours are empty.
     fn isolated(&mut self, of: Span) -> u64;
+    /// Whether there may be huge pages of which a part is unmapped.
+    fn has_partly_unmapped(&mut self) -> bool;
 }
 
 /// What the setting `enabled` lets page faults map.

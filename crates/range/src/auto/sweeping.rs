@@ -1,4 +1,7 @@
-//! Collapses of what was filled before.
+//! Collapses of what was filled before, and splits of what the program has unmapped a part of.
+//!
+//! A huge page stays whole while any of it is mapped: what the program gives back of it is not free until the kernel is
+//! short of memory, and no figure of the program's shows it. Split, it is free at once.
 
 use super::{Auto, CHUNK};
 use crate::density::Population;
@@ -15,21 +18,26 @@ const SWEEP_NS: (u64, u64) = (1_000_000_000, 64_000_000_000);
 
 /// Collapses of one tick.
 const COLLAPSES: u32 = 4;
+/// Regions of one tick whose huge pages are split.
+const RELEASES: u32 = 8;
 /// The part of the waste allowed that may be copies of memory shared with children. It is small and never given back:
 /// nobody says when the last child has ended.
 const COPIES_PART: u64 = 8;
 
-/// What collapses may yet do.
+/// What sweeps may yet do.
 pub(super) struct Left {
     collapses: u32,
-    /// Base pages that they may add.
+    /// Regions that may yet be released, and whether there may be any.
+    releases: u32,
+    partly_unmapped: Option<bool>,
+    /// Base pages that collapses may add.
     pages: u64,
     /// Regions shared with another process that they may copy.
     copies: u64,
 }
 
 impl Auto {
-    /// Collapses what is densely populated in a range that has paused.
+    /// Collapses what is densely populated in a range that has paused, and releases what is unmapped of it.
     pub(super) fn sweep(
         &mut self,
         index: usize,
@@ -58,8 +66,6 @@ impl Auto {
     ) {
         let now = conditions.now_ns;
         let memory_only = self.intent == Intent::Memory;
-        let may =
-            !self.off.collapse && self.credit.is_left() && now >= self.back_off_until_ns && !conditions.is_near_limit();
         if range.advice == Advice::Ineligible || range.ahead.is_on() {
             return;
         }
@@ -77,13 +83,23 @@ impl Auto {
             return;
         }
         self.is_swept = false;
-        if !may || left.collapses == 0 || range.sweep >= end {
-            if range.sweep >= end && !is_growing {
+        if range.sweep >= end {
+            if !is_growing {
                 // A sweep that found something is followed by another soon.
                 range.sweep = crate::span::up(range.span.start);
                 range.sweep_gap_ns = (range.sweep_gap_ns * 2).clamp(SWEEP_NS.0, SWEEP_NS.1);
                 range.sweep_at_ns = now.saturating_add(range.sweep_gap_ns);
             }
+            return;
+        }
+        if !self.credit.is_left() {
+            return;
+        }
+        let may_collapse = !self.off.collapse && now >= self.back_off_until_ns && !conditions.is_near_limit();
+        let may_release = !self.off.split
+            && left.releases > 0
+            && *left.partly_unmapped.get_or_insert_with(|| memory.has_partly_unmapped());
+        if !may_collapse && !may_release {
             return;
         }
         let mut seen = [Population::default(); CHUNK];
@@ -96,7 +112,7 @@ impl Auto {
             return;
         }
         for population in seen.iter() {
-            if left.collapses == 0 {
+            if left.collapses == 0 || (may_release && left.releases == 0) {
                 return;
             }
             let region = range.sweep;
@@ -107,7 +123,15 @@ impl Auto {
                 population.is_dense()
             };
             let holes = u64::from(population.holes());
-            if !is_wanted || population.huge > 0 || holes > left.pages {
+            if population.huge > 0 {
+                continue;
+            }
+            if !is_wanted || !may_collapse || holes > left.pages {
+                // Whether it has been a huge page is not known; one page tells the kernel.
+                let is_part = population.present > 0 && holes > 0;
+                left.releases -= u32::from(may_release && is_part && orders.push(Order::Release(region)));
+                // It is wanted once it may be.
+                range.sweep_gap_ns *= u64::from(!is_wanted || may_collapse);
                 continue;
             }
             let is_copy = memory.is_shared(region);
@@ -128,7 +152,16 @@ impl Auto {
         }
     }
 
-    /// What collapses may yet do in this tick.
+    /// The program has given memory back: sweeps follow soon.
+    pub(super) fn sweep_soon(&mut self, now_ns: u64) {
+        let soon = now_ns.saturating_add(SWEEP_NS.0);
+        for range in self.table.ranges_mut() {
+            range.sweep_gap_ns = 0;
+            range.sweep_at_ns = range.sweep_at_ns.min(soon);
+        }
+    }
+
+    /// What sweeps may yet do in this tick.
     pub(super) fn left(&self, conditions: &Conditions) -> Left {
         let allowed = match self.intent {
             Intent::Memory => 0,
@@ -138,6 +171,8 @@ impl Auto {
         let copies = if conditions.is_forked { 0 } else { allowed / COPIES_PART };
         Left {
             collapses: COLLAPSES,
+            releases: RELEASES,
+            partly_unmapped: None,
             pages: (regions * u64::from(PAGES)).saturating_sub(self.table.bloat_pages()),
             copies: copies.saturating_sub(self.copied_regions),
         }

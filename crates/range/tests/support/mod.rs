@@ -20,6 +20,8 @@ pub struct Region {
     whole: bool,
     /// Mapped by base pages from now on.
     split: bool,
+    /// Base pages that the program has unmapped of its huge page, which is not split.
+    kept: u32,
 }
 
 /// The program's memory, as the kernel has it.
@@ -33,6 +35,8 @@ pub struct Kernel {
     shared: BTreeSet<u64>,
     /// Regions of those that were copied by a collapse.
     pub copied: u64,
+    /// Orders to release a region.
+    pub releases: u64,
 }
 
 impl Kernel {
@@ -95,6 +99,20 @@ impl Kernel {
         self.mappings = parts(&self.mappings);
         self.advised = parts(&self.advised);
         self.regions.retain(|&start, _| !span.contains(Span::region(start)));
+    }
+
+    /// The program gives these base pages of a region back: its huge page stays whole.
+    pub fn give_back(&mut self, region: u64, pages: u32) {
+        let region = self.region(region);
+        region.kept = if region.huge { pages } else { 0 };
+        region.huge = false;
+        region.touched_count = PAGES - pages;
+        region.touched.iter_mut().take(pages as usize).for_each(|touched| *touched = false);
+    }
+
+    /// Bytes that are unmapped and not free.
+    pub fn kept(&self) -> u64 {
+        self.regions.values().map(|region| u64::from(region.kept) * PAGE).sum()
     }
 
     /// The program advises a mapping.
@@ -168,7 +186,8 @@ impl Kernel {
                 {
                     return Outcome::Gone;
                 }
-                self.region(region).huge = true;
+                let collapsed = self.region(region);
+                (collapsed.huge, collapsed.kept) = (true, 0);
                 self.copied += u64::from(self.shared.remove(&region));
             }
             Order::Probe(region) => {
@@ -181,6 +200,10 @@ impl Kernel {
                 let region = self.region(region);
                 region.whole &= !region.huge;
                 region.huge = false;
+            }
+            Order::Release(region) => {
+                self.releases += 1;
+                self.region(region).kept = 0;
             }
         }
         Outcome::Done
@@ -196,6 +219,10 @@ fn populated(region: &Region) -> u32 {
 }
 
 impl Memory for Kernel {
+    fn has_partly_unmapped(&mut self) -> bool {
+        self.kept() > 0
+    }
+
     fn populations(&mut self, from: u64, of: &mut [Population]) -> bool {
         for (index, population) in of.iter_mut().enumerate() {
             let region = self.regions.get(&(from + index as u64 * REGION));
