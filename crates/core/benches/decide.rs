@@ -22,6 +22,7 @@ fn snapshot(regions: u64) -> Snapshot {
             accessed: BasePages((i * 101 % 513) as u32).min(BasePages(mapped)),
             dirty: BasePages(0),
             zero: Some(BasePages(if huge { (i * 13 % 400) as u32 } else { 0 })),
+            kept: BasePages(0),
             huge,
             shared: false,
             raced: false,

@@ -33,6 +33,8 @@ pub enum Reason {
     Unmapped,
     /// Demote: too much of it is zero-filled.
     ZeroFilled,
+    /// Demote: a part of it is unmapped, and the kernel keeps that.
+    PartlyUnmapped,
     /// Demote: this policy keeps no huge pages.
     Unwanted,
 }
@@ -46,6 +48,8 @@ pub enum Expect {
     Populated(BasePages),
     /// At least so many base pages zero-filled.
     Zero(BasePages),
+    /// At least so many base pages unmapped and kept.
+    Kept(BasePages),
 }
 
 /// One decision.
@@ -192,6 +196,11 @@ pub enum CallError {
     Other(i32),
 }
 
+/// Nothing of it is a part of a huge page, as far as is known.
+fn is_demoted(now: &Observation) -> bool {
+    !now.huge && now.kept == BasePages::ZERO
+}
+
 /// Whether the action still makes sense in the present state; if not, the outcome to record.
 pub fn precheck(action: &Action, before: Option<&Observation>) -> Option<Outcome> {
     let Some(now) = before else {
@@ -199,7 +208,7 @@ pub fn precheck(action: &Action, before: Option<&Observation>) -> Option<Outcome
     };
     let (reached, can) = match action.kind {
         ActionKind::Promote => (now.huge, now.can.promote),
-        ActionKind::Demote => (!now.huge, now.can.demote),
+        ActionKind::Demote => (is_demoted(now), now.can.demote),
     };
     if now.raced {
         return Some(Outcome::Busy);
@@ -217,6 +226,7 @@ pub fn precheck(action: &Action, before: Option<&Observation>) -> Option<Outcome
         Expect::Anything => true,
         Expect::Populated(least) => now.populated() >= least,
         Expect::Zero(least) => now.zero.is_some_and(|zero| zero >= least),
+        Expect::Kept(least) => now.kept >= least,
     };
     (!holds).then_some(Outcome::Ineligible(Why::Changed))
 }
@@ -228,7 +238,7 @@ pub fn judge(action: &Action, call: &Call, after: Option<&Observation>) -> Outco
     };
     let reached = match action.kind {
         ActionKind::Promote => now.huge,
-        ActionKind::Demote => !now.huge,
+        ActionKind::Demote => is_demoted(now),
     };
     if reached && !now.raced {
         return Outcome::Done;

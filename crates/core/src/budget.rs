@@ -131,7 +131,7 @@ impl MemoryRoom {
         let room = self.groups.tightest(action.process).and_then(|group| group.room);
         let populated = match action.expect {
             Expect::Populated(least) => least,
-            Expect::Anything | Expect::Zero(_) => BasePages::ZERO,
+            Expect::Anything | Expect::Zero(_) | Expect::Kept(_) => BasePages::ZERO,
         };
         let grows = BasePages::REGION.less(populated).bytes().0;
         let clear = if grows > 0 { self.clear_of_limits.0 } else { 0 };

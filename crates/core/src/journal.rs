@@ -118,6 +118,8 @@ pub enum Event {
         dirty_pages: u32,
         /// Base pages known to be all zeroes, in each region.
         zero_pages: Option<u32>,
+        /// Base pages unmapped of huge pages that are whole still, in each region; left out where there are none, or none are known.
+        kept_pages: Option<u32>,
         /// Those of `huge shared raced aged promote demote age` that hold, joined by `+`; `-` for none. The last three say what can be done.
         flags: String,
         /// Why something cannot be done.

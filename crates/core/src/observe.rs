@@ -170,6 +170,10 @@ pub struct Observation {
     /// Base pages known to be all zeroes: mapped to the shared zero page or, inside a huge page, zero-filled. None: a huge page whose contents
     /// have not been read.
     pub zero: Option<BasePages>,
+    /// Base pages that the process has unmapped of huge pages that this region's base pages are a part of. Page tables do not show them, and the
+    /// kernel frees them only when memory is short. Known where contents were read; else 0.
+    #[serde(default)]
+    pub kept: BasePages,
     /// Mapped by one huge page.
     pub huge: bool,
     /// Some of it is shared with a forked process.
@@ -212,6 +216,8 @@ impl Observation {
             && self.accessed <= self.mapped
             && self.dirty <= self.mapped
             && self.zero.is_none_or(|zero| zero <= self.mapped)
+            && within(self.kept)
+            && (!self.huge || self.kept == BasePages::ZERO)
             && (!self.huge || self.mapped == BasePages::REGION)
     }
 }

@@ -22,7 +22,7 @@ use mega_core::observe::{Observation, ProcessId, ProcessView, Region, Snapshot};
 use mega_core::units::{BasePages, Blocks, Time, REGION_PAGES};
 
 use crate::machine::{Machine, Refusal};
-use crate::space::{Entry, Space};
+use crate::space::{Entry, Space, Table};
 use crate::unit::Owner;
 
 /// Looking at one region between scans: a system call and a scan of one region, in ns. A modelling choice: docs/linux.md has no figure for it.
@@ -46,6 +46,8 @@ struct Managed {
     aged: AccessedBits,
     /// Zero-filled base pages of the huge pages read so far.
     contents: BTreeMap<Region, u16>,
+    /// Base pages unmapped of huge pages that are whole still, by the last reading.
+    kept: BTreeMap<Region, BasePages>,
     /// Where reading contents continues.
     next: Option<Region>,
 }
@@ -142,6 +144,7 @@ impl<D: Drive> SimHost<D> {
             accessed: BasePages::ZERO,
             dirty: BasePages::ZERO,
             zero: Some(BasePages::ZERO),
+            kept: BasePages::ZERO,
             huge: false,
             shared: false,
             raced: false,
@@ -168,6 +171,7 @@ impl<D: Drive> SimHost<D> {
                 seen.dirty = BasePages(counts.dirty);
                 seen.zero = Some(BasePages(counts.zero));
                 let mut frames = table.ptes.iter().filter_map(|pte| pte.frame());
+                seen.kept = managed.kept.get(&region).copied().unwrap_or_default();
                 seen.shared = counts.protected > 0 && frames.any(owner_is_shared);
             }
         }
@@ -178,7 +182,10 @@ impl<D: Drive> SimHost<D> {
     fn read_contents(&self, space: &Space, managed: &mut Managed, allowance_ns: u64) -> u64 {
         let huge = |region: &Region| matches!(space.tables.get(*region), Entry::Huge(_));
         managed.contents.retain(|region, _| huge(region));
-        let regions: Vec<Region> = space.tables.all_used().into_iter().filter(huge).collect();
+        managed.kept.clear();
+        let is_kept = |region: &Region| space.tables.table_of(*region).is_some_and(|table| table.kept().is_some());
+        let to_read = |region: &Region| huge(region) || is_kept(region);
+        let regions: Vec<Region> = space.tables.all_used().into_iter().filter(to_read).collect();
         let first = managed
             .next
             .map_or(0, |next| regions.partition_point(|region| *region < next));
@@ -195,6 +202,11 @@ impl<D: Drive> SimHost<D> {
     }
 
     fn read_one(&self, space: &Space, managed: &mut Managed, region: Region) -> u64 {
+        managed.kept.remove(&region);
+        if let Some(kept) = space.tables.table_of(region).and_then(Table::kept) {
+            managed.kept.insert(region, kept);
+            return self.machine.costs().scan_region_base_ns;
+        }
         let Some(huge) = space.tables.huge_of(region) else {
             return 0;
         };
@@ -340,6 +352,7 @@ impl<D: Drive> Host for SimHost<D> {
         };
         managed.aged.spoil(action.region);
         managed.contents.remove(&action.region);
+        managed.kept.remove(&action.region);
         self.machine.reach(self.now_ns.saturating_mul(1000));
         self.machine.take_bill();
         let began = self.now_ns.saturating_mul(1000);

@@ -27,6 +27,7 @@ fn observation(number: u64, huge: bool) -> Record {
         accessed: BasePages(3),
         dirty: BasePages(2),
         zero: (!huge).then_some(BasePages(1)),
+        kept: BasePages(0),
         huge,
         shared: false,
         raced: false,

@@ -275,6 +275,7 @@ fn observation(f: &mut Fields<'_>, region: Region) -> Result<Observation, TraceE
         accessed,
         dirty,
         zero,
+        kept: BasePages::ZERO,
         huge: flag(0),
         shared: flag(1),
         raced: flag(2),

@@ -119,6 +119,7 @@ pub(crate) mod testing {
             accessed: BasePages(accessed),
             dirty: BasePages(0),
             zero: Some(BasePages(0)),
+            kept: BasePages(0),
             huge: false,
             shared: false,
             raced: false,

@@ -31,6 +31,7 @@ pub fn any_record() -> impl Strategy<Value = Record> {
             accessed,
             dirty,
             zero,
+            kept: BasePages::ZERO,
             huge,
             shared,
             raced,

@@ -121,20 +121,21 @@ impl<H: Host> Control<'_, H> {
     }
 
     fn carry_out_one(&mut self, action: &Action) -> Outcome {
-        let how = match action.expect {
-            Expect::Zero(_) => Look::Contents,
-            Expect::Anything | Expect::Populated(_) => Look::Tables,
+        let (how, how_after) = match action.expect {
+            Expect::Zero(_) => (Look::Contents, Look::Tables),
+            Expect::Kept(_) => (Look::Contents, Look::Contents),
+            Expect::Anything | Expect::Populated(_) => (Look::Tables, Look::Tables),
         };
         let before = self.host.look(action.process, action.region, how);
         let (outcome, took, felt, returned) = match precheck(action, before.as_ref()) {
             Some(outcome) => (outcome, Duration::ZERO, None, BasePages::ZERO),
             None => {
                 let call = self.host.act(action);
-                let after = self.host.look(action.process, action.region, Look::Tables);
+                let after = self.host.look(action.process, action.region, how_after);
                 let outcome = judge(action, &call, after.as_ref());
                 let returned = match (outcome, action.kind, before, after) {
                     (Outcome::Done, ActionKind::Demote, Some(before), Some(after)) => {
-                        before.mapped.less(after.populated())
+                        BasePages(before.mapped.less(after.populated()).0 + before.kept.less(after.kept).0)
                     }
                     _ => BasePages::ZERO,
                 };

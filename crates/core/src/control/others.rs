@@ -66,6 +66,7 @@ mod tests {
             accessed: BasePages(0),
             dirty: BasePages(0),
             zero: None,
+            kept: BasePages(0),
             huge,
             shared: false,
             raced: false,

@@ -32,6 +32,7 @@ pub fn see(pid: u32, started: u64, seen: &Observation, count: u64) -> Event {
         accessed_pages: seen.accessed.0,
         dirty_pages: seen.dirty.0,
         zero_pages: seen.zero.map(|zero| zero.0),
+        kept_pages: Some(seen.kept.0).filter(|kept| *kept > 0),
         flags: if words.is_empty() {
             "-".to_string()
         } else {
@@ -55,6 +56,7 @@ pub fn seen(event: &Event) -> Result<Option<Vec<Observation>>, JournalError> {
         accessed_pages,
         dirty_pages,
         zero_pages,
+        kept_pages,
         flags,
         why,
         ..
@@ -82,6 +84,7 @@ pub fn seen(event: &Event) -> Result<Option<Vec<Observation>>, JournalError> {
         accessed: BasePages(*accessed_pages),
         dirty: BasePages(*dirty_pages),
         zero: zero_pages.map(BasePages),
+        kept: BasePages(kept_pages.unwrap_or(0)),
         huge,
         shared,
         raced,

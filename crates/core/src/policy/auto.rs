@@ -8,7 +8,8 @@
 //!   stayed as it is for 5 s is promoted. Doing the same twice costs twice.
 //! - Sparse regions never are. The holes that promotions fill, with what other huge pages are known to waste, stay within 3 % of the resident
 //!   memory, or 64 MB; when memory is short nothing is wasted.
-//! - Huge pages that are mostly zero-filled are split, as `trim` does; beyond the allowance the most wasteful go first.
+//! - Huge pages that are mostly zero-filled are split, as `trim` does; beyond the allowance the most wasteful go first. So are those of which the
+//!   program has unmapped a part, once it has let the region be for an interval: else the kernel keeps that part until memory is short.
 //! - Accessed bits are cleared only while free blocks are too few for all: then what is in use comes first and what is not waits. A cold huge
 //!   page stays as it is: it costs nothing.
 //! - While the memory of a program that nobody else serves grows it asks to look again soon.
@@ -23,7 +24,7 @@ use crate::action::{Action, ActionKind, Expect, Reason};
 use crate::observe::{Machine, Observation, ProcessId, ProcessView, Region, Snapshot};
 use crate::policy::params::{parameters, Count, ParamValue};
 use crate::policy::table::Table;
-use crate::policy::{Decision, Needs, Param, ParamError, Policy, ZERO_FILLED_LIMIT};
+use crate::policy::{release, Decision, Needs, Param, ParamError, Policy, ZERO_FILLED_LIMIT};
 use crate::units::{BasePages, Bytes, Share, Time, UnitError, REGION_PAGES};
 
 parameters! {
@@ -96,7 +97,7 @@ struct Look {
     resident: u64,
     /// Base pages wasted in huge pages, as far as known.
     wasted: u64,
-    /// Huge pages that nothing is known of.
+    /// Huge pages that nothing is known of, and former ones of which not all is mapped.
     unknown: usize,
     /// Some region was seen before.
     is_known: bool,
@@ -192,6 +193,9 @@ impl Auto {
                     is_huge: false,
                 },
             };
+            if !seen.huge && had.is_some_and(|had| had.is_huge) {
+                look.unknown += usize::from(populated < REGION_PAGES);
+            }
             if seen.huge {
                 let holes = now_past
                     .was_base
@@ -378,6 +382,9 @@ impl Policy for Auto {
             let allowance = self.allowance(look.resident, is_memory_short);
             let mut wasted = look.wasted;
             self.give_back(process, &mut wasted, allowance, &mut decision);
+            let settled = process.regions.iter().zip(&look.changes).filter(|(_, change)| !change.0);
+            let released = settled.filter_map(|(seen, _)| release(process.id, seen));
+            decision.actions.extend(released);
             let clear = self.clear_of_edges(process, &look, seen.at);
             let mut dense: Vec<Candidate> = process
                 .regions

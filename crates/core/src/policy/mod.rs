@@ -26,9 +26,9 @@ pub use trim::{Trim, TrimParams};
 
 use std::time::Duration;
 
-use crate::action::Action;
-use crate::observe::{ProcessId, Region, Snapshot};
-use crate::units::{Bytes, Share};
+use crate::action::{Action, ActionKind, Expect, Reason};
+use crate::observe::{Observation, ProcessId, Region, Snapshot};
+use crate::units::{BasePages, Bytes, Share};
 
 /// What a policy needs to be observed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -143,6 +143,24 @@ pub fn by_name(name: &str) -> Option<Box<dyn Policy>> {
         _ => return None,
     };
     Some(Box::new(Guarantee::new(policy)))
+}
+
+/// Unmapped and kept base pages of a region that are worth a split: an eighth of it.
+const KEPT_LIMIT: BasePages = BasePages(BasePages::REGION.0 / 8);
+
+/// The demotion that frees what a process has unmapped of huge pages that the region's other pages are a part of. Which the kernel would do when
+/// memory is short: until then it is in nobody's resident memory, and not free.
+pub(crate) fn release(process: ProcessId, seen: &Observation) -> Option<Action> {
+    let may = !seen.huge && seen.can.demote && !seen.shared && !seen.raced;
+    (may && seen.kept >= KEPT_LIMIT).then_some(Action {
+        process,
+        region: seen.region,
+        kind: ActionKind::Demote,
+        reason: Reason::PartlyUnmapped,
+        utilization: None,
+        benefit: seen.kept,
+        expect: Expect::Kept(KEPT_LIMIT),
+    })
 }
 
 /// Default of the zero-filled share from which a huge page is demoted. Measured: see docs/waste.md.

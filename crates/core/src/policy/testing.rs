@@ -17,6 +17,7 @@ pub fn base(region: u64, mapped: u32, accessed: u32) -> SeenRegion {
         accessed: BasePages(accessed.min(mapped)),
         dirty: BasePages(0),
         zero: Some(BasePages(0)),
+        kept: BasePages(0),
         huge: false,
         shared: false,
         raced: false,
@@ -36,6 +37,10 @@ pub fn huge(region: u64, accessed: bool) -> SeenRegion {
 impl SeenRegion {
     pub fn zero(mut self, pages: u32) -> Self {
         self.0.zero = Some(BasePages(pages));
+        self
+    }
+    pub fn kept(mut self, pages: u32) -> Self {
+        self.0.kept = BasePages(pages);
         self
     }
     pub fn unaged(mut self) -> Self {

@@ -1,12 +1,12 @@
 //! Ours: leave huge pages to the kernel, with the fast start-up that huge faults give, and take back what they waste.
 //!
 //! Promotes nothing. Demotes huge pages whose zero-filled share passes a threshold, most waste first; the split gives the zero-filled base
-//! pages back (Linux 6.12 and later). What khugepaged collapses again is left alone longer each time (the control loop's back-off).
+//! pages back (Linux 6.12 and later). Splits huge pages of which the program has unmapped a part, which the kernel keeps. What khugepaged collapses again is left alone longer each time (the control loop's back-off).
 
 use crate::action::{Action, ActionKind, Expect, Reason};
 use crate::observe::Snapshot;
 use crate::policy::params::{hand_on_parameters, parameters};
-use crate::policy::{Decision, Needs, Policy, ZERO_FILLED_LIMIT};
+use crate::policy::{release, Decision, Needs, Policy, ZERO_FILLED_LIMIT};
 use crate::units::{BasePages, Share};
 
 parameters! {
@@ -42,6 +42,8 @@ impl Policy for Trim {
     fn decide(&mut self, seen: &Snapshot) -> Decision {
         let mut decision = Decision::default();
         for process in &seen.processes {
+            let released = process.regions.iter().filter_map(|seen| release(process.id, seen));
+            decision.actions.extend(released);
             for region in &process.regions {
                 let zero = region.zero.unwrap_or_default();
                 let wasteful = zero > BasePages::ZERO && self.params.zero.reached_by_pages(zero);
@@ -68,6 +70,20 @@ impl Policy for Trim {
 mod tests {
     use super::*;
     use crate::policy::testing::{base, huge, Driver};
+
+    #[test]
+    fn what_is_unmapped_of_a_huge_page_and_kept_is_released() {
+        let mut d = Driver::new(Trim::default());
+        d.see_all(&[
+            base(1, 128, 128).kept(384),
+            base(2, 448, 448).kept(64),
+            base(3, 449, 449).kept(63), // too little for a split
+            base(4, 128, 128).kept(384).shared(),
+            base(5, 128, 128), // nothing known
+        ]);
+        let released = (ActionKind::Demote, Reason::PartlyUnmapped);
+        assert_eq!(d.kinds(), [(1, released.0, released.1), (2, released.0, released.1)]);
+    }
 
     #[test]
     fn only_huge_pages_with_enough_zeroes_are_demoted() {

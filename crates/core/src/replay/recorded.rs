@@ -54,6 +54,7 @@ impl Past {
                 Look::Tables => BasePages::ZERO,
                 Look::Contents => BasePages::REGION,
             }),
+            kept: BasePages::ZERO,
             huge: is_huge,
             shared: false,
             raced: false,

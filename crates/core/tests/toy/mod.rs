@@ -135,6 +135,7 @@ impl Place {
             accessed: BasePages(if aged { hot } else { self.mapped }),
             dirty: BasePages(0),
             zero: (!self.huge || contents).then_some(BasePages(self.zero)),
+            kept: BasePages(0),
             huge: self.huge,
             shared: self.shared,
             raced,

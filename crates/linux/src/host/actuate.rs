@@ -7,6 +7,7 @@
 //!   `MADV_NOHUGEPAGE`. It compacts memory by itself when blocks are short.
 //! - `MADV_COLD` on a part of a huge page has to split it; one base page is enough. From 6.12 on the split gives zero-filled base
 //!   pages back. Pages shared through fork are skipped in silence, locked ones refused.
+//! - The same splits a huge page of which a part is unmapped, and frees that part.
 //! - `MADV_COLD` on whole regions clears their accessed bits and flushes the TLB. A range over 2 GB is cut short by the kernel and its
 //!   last huge page split, so ranges are kept far below.
 
@@ -35,6 +36,23 @@ pub fn act(process: &Process, kind: ActionKind, region: Region) -> Call {
         took: began.elapsed(),
         stall: None,
     })
+}
+
+/// Splits the huge pages that the base pages at these addresses are parts of, within a deadline.
+pub fn split(process: &Process, pages: Vec<u64>) -> Call {
+    let (pidfd, began) = (process.shared_pidfd(), Instant::now());
+    let called = deadline::within(process.pid(), deadline::CALL, move || {
+        let cold = |page| process_madvise(pidfd.as_fd(), page, BASE_PAGE_BYTES, Madvise::Cold);
+        pages.into_iter().find_map(|page| cold(page).err())
+    });
+    let error = called.map_or(Some(CallError::Busy), |errno| {
+        errno.map(|errno| call_error(ActionKind::Demote, errno))
+    });
+    Call {
+        error,
+        took: began.elapsed(),
+        stall: None,
+    }
 }
 
 /// Promotes or demotes one region, in this thread.

@@ -1,5 +1,7 @@
 //! One managed process, and what its page tables say in the core's terms.
 
+use std::collections::BTreeMap;
+
 use mega_core::ageing::accessed_bits::AccessedBits;
 use mega_core::observe::{Can, Observation, Region};
 use mega_core::units::{BasePages, HUGE_PAGE_BYTES};
@@ -20,6 +22,9 @@ pub struct Managed {
     pub thp_disabled: bool,
     pub aged: AccessedBits,
     pub contents: KnownContents,
+    /// What is unmapped and kept, by the last reading; and whether that was read since the memory last changed.
+    pub kept: BTreeMap<Region, BasePages>,
+    pub is_kept_known: bool,
     pub quiet: Quiet,
 }
 
@@ -51,6 +56,7 @@ impl Managed {
             accessed: BasePages(accessed.into()),
             dirty: BasePages(scan.dirty.into()),
             zero,
+            kept: self.kept.get(&region).copied().unwrap_or_default(),
             huge,
             shared: scan.flags.contains(RegionFlags::SHARED),
             raced: scan.flags.contains(RegionFlags::RACED),

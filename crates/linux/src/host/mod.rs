@@ -21,19 +21,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use mega_core::action::{Action, ActionKind, Call, CallError};
+use mega_core::action::{Action, ActionKind, Call, CallError, Expect};
 use mega_core::ageing::accessed_bits::runs;
 use mega_core::compaction::target::Order;
 use mega_core::host::{AgeingReport, Contiguity, Host, HostEvent, Look, Wake, Wants};
 use mega_core::observe::groups::MemoryGroups;
 use mega_core::observe::{NodeMemory, Observation, ProcessId, Region, Snapshot};
-use mega_core::units::{Blocks, Time, HUGE_PAGE_BYTES};
+use mega_core::units::{BasePages, Blocks, Time, HUGE_PAGE_BYTES};
 
 use crate::compact::Actuator;
 use crate::deadline;
 use crate::knobs::Claims;
 use crate::proc::{buddyinfo, node, vmstat, ProcRoot};
 use crate::process::tasks::{TaskReader, TaskTable};
+use crate::scan::partly::Partly;
 use crate::scan::{RegionFlags, ScanError, ScanRange, Scanner};
 use crate::sys;
 use crate::vma::Vma;
@@ -130,6 +131,7 @@ pub struct LinuxHost {
     has_nodes: bool,
     /// A split frees zero-filled base pages (Linux 6.12); elsewhere contents are not read.
     split_frees: bool,
+    partly: Partly,
     seen_any: bool,
     compaction: Option<CompactionThread>,
     said: BTreeSet<&'static str>,
@@ -175,6 +177,8 @@ impl LinuxHost {
             has_nodes: buddyinfo::read(&options.root).is_ok_and(|free| free.has_nodes()),
             cpu_at_start: sys::process_cpu_time(),
             split_frees: crate::capabilities::split_frees(&options.root),
+            // What is read from files cannot be asked for its page flags.
+            partly: options.root.is_live().then(Partly::new).unwrap_or_default(),
             options,
             seen_any: false,
             said: BTreeSet::new(),
@@ -272,6 +276,12 @@ impl Host for LinuxHost {
         if !managed.process.is_alive() {
             return None;
         }
+        managed.kept.remove(&region);
+        if how == Look::Contents && self.options.contents && !scan.flags.contains(RegionFlags::HUGE) {
+            if let Ok(kept) = self.partly.read(pid, address) {
+                managed.kept.insert(region, BasePages(kept.pages.into()));
+            }
+        }
         if how == Look::Contents && self.options.contents && scan.flags.contains(RegionFlags::HUGE) {
             // Most likely it is as it was; the quick look sees what has been written since.
             let known = managed.contents.zero(region);
@@ -315,7 +325,13 @@ impl Host for LinuxHost {
         managed.quiet.forget();
         let pid = action.process.pid;
         let before = (action.kind == ActionKind::Promote).then(|| self.felt.begin(pid));
-        let mut call = actuate::act(&managed.process, action.kind, action.region);
+        let mut call = match action.expect {
+            Expect::Kept(_) => {
+                let kept = self.partly.read(pid as i32, action.region.address()).unwrap_or_default();
+                actuate::split(&managed.process, kept.addresses)
+            }
+            _ => actuate::act(&managed.process, action.kind, action.region),
+        };
         if let Some(before) = before {
             call.stall = self.felt.end(pid, &before, call.took);
         }

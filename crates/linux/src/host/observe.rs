@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use mega_core::host::{Host, HostEvent, Wants};
 use mega_core::observe::{Machine, Observation, ProcessId, ProcessView, Region};
-use mega_core::units::{Blocks, Bytes, Share, REGION_PAGES};
+use mega_core::units::{BasePages, Blocks, Bytes, Share, REGION_PAGES};
 
 use super::{quiet, LinuxHost};
 use crate::proc::{buddyinfo, meminfo, pressure, status};
-use crate::scan::{RegionFlags, ScanError, ScanRange, Scanner};
+use crate::scan::{RegionFlags, RegionScan, ScanError, ScanRange, Scanner};
+use crate::sys;
 use crate::vma::Vma;
 
 impl LinuxHost {
@@ -87,7 +88,9 @@ impl LinuxHost {
         let table = self.table.as_ref().and_then(|table| table.get(id.pid));
         let now = table.filter(|now| now.start_ticks == id.started);
         let reads_contents = wants.contents && self.options.contents && self.split_frees;
-        if let Some(now) = now.filter(|_| !reads_contents || managed.contents.unread() == 0) {
+        let reads_kept = wants.contents && self.options.contents && self.partly.may_be();
+        let is_known = (!reads_contents || managed.contents.unread() == 0) && (!reads_kept || managed.is_kept_known);
+        if let Some(now) = now.filter(|_| is_known) {
             if let Some(regions) = managed.quiet.pass(now, &mut managed.aged) {
                 return Ok((regions, Duration::ZERO));
             }
@@ -146,6 +149,24 @@ impl LinuxHost {
             spent = managed
                 .contents
                 .inspect(allowance, |regions| read_contents(scanner, pid, regions, false));
+        }
+        managed.kept.clear();
+        managed.is_kept_known = reads_kept;
+        if reads_kept {
+            let began = sys::process_cpu_time();
+            let is_part = |scan: &&RegionScan| {
+                !scan.flags.contains(RegionFlags::HUGE) && (1..REGION_PAGES).contains(&(scan.mapped - scan.zero).into())
+            };
+            for scan in found.iter().filter(is_part) {
+                // Whoever is not read now is read at a later look.
+                if spent + sys::process_cpu_time().saturating_sub(began) >= allowance {
+                    managed.is_kept_known = false;
+                    break;
+                }
+                let kept = self.partly.read(pid, scan.address)?;
+                managed.kept.insert(Region::at(scan.address), BasePages(kept.pages.into()));
+            }
+            spent += sys::process_cpu_time().saturating_sub(began);
         }
         let sees_accessed = scanner.sees_accessed();
         let regions: Vec<_> = found

@@ -183,6 +183,8 @@ impl LinuxHost {
                 thp_disabled: false,
                 aged: AccessedBits::default(),
                 contents: KnownContents::default(),
+                kept: Default::default(),
+                is_kept_known: false,
                 quiet: Quiet::default(),
             },
         );

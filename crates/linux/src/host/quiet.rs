@@ -152,6 +152,7 @@ mod tests {
             accessed: BasePages(accessed),
             dirty: BasePages::ZERO,
             zero: None,
+            kept: BasePages(0),
             huge: false,
             shared: false,
             raced: false,

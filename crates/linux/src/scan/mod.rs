@@ -29,6 +29,7 @@ mod locate;
 mod maps;
 mod object;
 mod pagemap;
+pub mod partly;
 mod pagemap_scan;
 mod raw;
 mod selfcheck;

@@ -13,13 +13,13 @@ use super::{
 };
 use crate::deadline;
 
-const PRESENT: u64 = 1 << 63;
+pub(super) const PRESENT: u64 = 1 << 63;
 const SWAPPED: u64 = 1 << 62;
-const EXCLUSIVE: u64 = 1 << 56;
-const FRAME: u64 = (1 << 55) - 1;
+pub(super) const EXCLUSIVE: u64 = 1 << 56;
+pub(super) const FRAME: u64 = (1 << 55) - 1;
 /// Of /proc/kpageflags (include/uapi/linux/kernel-page-flags.h): the first page of a compound one, and a further one.
-const COMPOUND_HEAD: u64 = 1 << 15;
-const COMPOUND_TAIL: u64 = 1 << 16;
+pub(super) const COMPOUND_HEAD: u64 = 1 << 15;
+pub(super) const COMPOUND_TAIL: u64 = 1 << 16;
 
 /// Regions per read: 256 KB of entries.
 const BATCH: u64 = 64;
@@ -55,7 +55,7 @@ fn entries(bytes: &[u8]) -> Entries {
     entries
 }
 
-fn region_entries(pid: i32, address: u64) -> Result<Entries, ScanError> {
+pub(super) fn region_entries(pid: i32, address: u64) -> Result<Entries, ScanError> {
     check_address(address)?;
     super::within(pid, deadline::CALL, move || {
         let mut bytes = Vec::new();

@@ -121,6 +121,7 @@ impl Machine {
             return Err(Refusal::Refused);
         }
         let Some(huge) = space.tables.huge_of(region) else {
+            self.split_deferred(id, region);
             return Ok(());
         };
         if matches!(self.physical.owner(huge.frame(0)), Some(Owner::Shared(_))) {

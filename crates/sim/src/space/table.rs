@@ -1,7 +1,7 @@
 //! A region's mapping: the page table of its 512 base pages, or a huge page.
 
 use mega_core::compaction::block::Hpfn;
-use mega_core::units::REGION_PAGES;
+use mega_core::units::{BasePages, REGION_PAGES};
 
 use super::Pte;
 use crate::unit::Frame;
@@ -85,6 +85,18 @@ impl Table {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.mapped == 0 && self.swapped == 0 && self.backing == Backing::Frames
+    }
+
+    /// Pages of a former huge page that are unmapped and not free yet; none if there are none.
+    #[must_use]
+    pub fn kept(&self) -> Option<BasePages> {
+        let Backing::Whole(block) = self.backing else {
+            return None;
+        };
+        let first = Frame::first_of(block).0;
+        let mapped = (first..).zip(&self.ptes).filter(|(at, pte)| pte.frame() == Some(Frame(*at)));
+        let kept = BasePages::REGION.less(BasePages(mapped.count() as u32));
+        (kept > BasePages::ZERO).then_some(kept)
     }
 
     /// Counts everything in one pass.

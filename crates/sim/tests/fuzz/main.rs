@@ -30,6 +30,7 @@ fn records() -> Vec<Record> {
             accessed: BasePages(n as u32),
             dirty: BasePages(1),
             zero: (!huge).then_some(BasePages(7)),
+            kept: BasePages(0),
             huge,
             shared: false,
             raced: false,

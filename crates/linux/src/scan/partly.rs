@@ -1,0 +1,84 @@
+//! Huge pages of which a process has unmapped a part.
+//!
+//! The kernel keeps such a page whole until memory is short (mm/huge_memory.c, the deferred split queue). What is unmapped of it is in no page
+//! table and in no count of the process; that what is left is a part of a huge page only /proc/kpageflags tells.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use super::pagemap::{region_entries, COMPOUND_HEAD, COMPOUND_TAIL, EXCLUSIVE, FRAME, PRESENT};
+use super::{ScanError, BASE_BYTES, BASE_PAGES};
+
+/// Huge pages of the machine of which a part is unmapped (Linux 6.12).
+const COUNT: &str = "/sys/kernel/mm/transparent_hugepage/hugepages-2048kB/stats/nr_anon_partially_mapped";
+/// From so many on they are looked for: 16 MB.
+const MANY: u64 = 8;
+
+/// Finds them.
+#[derive(Debug, Default)]
+pub struct Partly {
+    page_flags: Option<File>,
+}
+
+/// What a region's base pages keep from being free.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// Base pages that are unmapped and not free.
+    pub pages: u16,
+    /// One mapped base page of each huge page.
+    pub addresses: Vec<u64>,
+}
+
+impl Partly {
+    /// On this machine. Finds none where /proc/kpageflags cannot be read.
+    pub fn new() -> Self {
+        Self {
+            page_flags: File::open("/proc/kpageflags").ok(),
+        }
+    }
+
+    /// How many the machine has; none where the kernel does not say.
+    pub fn count() -> Option<u64> {
+        std::fs::read_to_string(COUNT).ok()?.trim().parse().ok()
+    }
+
+    /// Whether they are worth being looked for.
+    pub fn may_be(&self) -> bool {
+        self.page_flags.is_some() && Self::count().is_none_or(|count| count >= MANY)
+    }
+
+    /// What the region at this address keeps. Pages shared with a forked process are left out: the kernel does not split for one of several.
+    ///
+    /// # Errors
+    /// The process is gone, or its page tables cannot be read.
+    pub fn read(&self, pid: i32, address: u64) -> Result<Kept, ScanError> {
+        let entries = region_entries(pid, address)?;
+        let mut blocks: BTreeMap<u64, (u16, u64)> = BTreeMap::new();
+        for (entry, page) in entries.iter().zip((address..).step_by(BASE_BYTES as usize)) {
+            if entry & PRESENT != 0 && entry & EXCLUSIVE != 0 && entry & FRAME != 0 {
+                let first = entry & FRAME & !u64::from(BASE_PAGES - 1);
+                blocks.entry(first).or_insert((0, page)).0 += 1;
+            }
+        }
+        let mut kept = Kept::default();
+        for (first, (mapped, page)) in blocks {
+            if mapped < BASE_PAGES && self.is_huge(first) {
+                kept.pages = (kept.pages + BASE_PAGES - mapped).min(BASE_PAGES);
+                kept.addresses.push(page);
+            }
+        }
+        Ok(kept)
+    }
+
+    /// The frames of a block are one page: smaller ones would have a first page in the middle, too.
+    fn is_huge(&self, first: u64) -> bool {
+        let flags = |frame: u64| {
+            let mut bytes = [0; 8];
+            let read = self.page_flags.as_ref()?.read_exact_at(&mut bytes, frame * 8);
+            read.ok().map(|()| u64::from_ne_bytes(bytes))
+        };
+        let has = |frame, bit| flags(frame).is_some_and(|flags| flags & bit != 0);
+        has(first, COMPOUND_HEAD) && has(first + u64::from(BASE_PAGES / 2), COMPOUND_TAIL)
+    }
+}
