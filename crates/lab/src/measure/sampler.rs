@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use mega_linux::inspect::usage::{self, UsageOptions};
 use mega_linux::proc::{buddyinfo, maps, smaps, status, ProcRoot};
 use mega_linux::process::family::Family;
+use mega_linux::scan::partly::Partly;
 use mega_linux::scan::{choose, Preference, ScanRange, Scanner, REGION_BYTES};
 
 use crate::result::Series;
@@ -30,6 +31,8 @@ fn pause(since: Duration) -> Duration {
 pub struct Memory {
     /// Resident, with hugetlb pages. Shared pages count in each process.
     pub rss_bytes: u64,
+    /// Resident, and what is unmapped of huge pages that are whole still.
+    pub taken_bytes: u64,
     /// Proportional set size.
     pub pss_bytes: u64,
     /// Of the resident memory, in huge pages, transparent or hugetlb.
@@ -118,6 +121,7 @@ impl Drop for Sampler {
 struct Looking {
     root: ProcRoot,
     scanner: Option<Box<dyn Scanner>>,
+    partly: Partly,
     family: Family,
     began: Instant,
     series: Series,
@@ -130,6 +134,7 @@ impl Looking {
         Self {
             root,
             scanner: choose(Preference::Best).ok().map(|(scanner, _)| scanner),
+            partly: Partly::new(),
             family: Family::default(),
             began: Instant::now(),
             series: Series::default(),
@@ -181,7 +186,7 @@ impl Looking {
         let pids = self.pids();
         let mut row: Vec<(String, f64)> = Vec::new();
         if !pids.is_empty() {
-            let (mut rss, mut huge) = (0, 0);
+            let (mut rss, mut huge, mut kept) = (0, 0, 0);
             for pid in pids {
                 let Ok(status) = status::read(&self.root, pid) else {
                     continue;
@@ -189,9 +194,12 @@ impl Looking {
                 // The kernel does not count hugetlb pages as resident.
                 let hugetlb = status.memory.hugetlb_bytes.unwrap_or(0);
                 rss += status.memory.rss_bytes.unwrap_or(0) + hugetlb;
-                huge += self.huge_bytes(pid) + hugetlb;
+                let in_regions = self.in_regions(pid);
+                huge += in_regions.0 + hugetlb;
+                kept += in_regions.1;
             }
             row.push(("rss_bytes".to_string(), rss as f64));
+            row.push(("taken_bytes".to_string(), (rss + kept) as f64));
             row.push(("huge_bytes".to_string(), huge as f64));
         }
         if let Ok(free) = buddyinfo::read(&self.root) {
@@ -210,11 +218,11 @@ impl Looking {
         }
     }
 
-    /// Memory in transparent huge pages, by page tables. A process that is ending has none. Reserved address space, of which there may
+    /// Memory in transparent huge pages, by page tables, and what is unmapped of others that are whole still. A process that is ending has none. Reserved address space, of which there may
     /// be terabytes, is skipped.
-    fn huge_bytes(&mut self, pid: u32) -> u64 {
+    fn in_regions(&mut self, pid: u32) -> (u64, u64) {
         let (Some(scanner), Ok(mappings)) = (self.scanner.as_mut(), maps::read(&self.root, pid)) else {
-            return 0;
+            return (0, 0);
         };
         let whole = |start: u64, end: u64| (start.next_multiple_of(REGION_BYTES), end / REGION_BYTES * REGION_BYTES);
         let ranges: Vec<ScanRange> = mappings
@@ -229,10 +237,11 @@ impl Looking {
             })
             .collect();
         let mut regions = Vec::new();
-        match scanner.scan(pid as i32, &ranges, &mut regions) {
-            Ok(_) => regions.iter().filter(|region| region.is_huge()).count() as u64 * REGION_BYTES,
-            Err(_) => 0,
+        if scanner.scan(pid as i32, &ranges, &mut regions).is_err() {
+            return (0, 0);
         }
+        let huge = regions.iter().filter(|region| region.is_huge()).count() as u64;
+        (huge * REGION_BYTES, self.partly.kept_bytes(pid, &regions))
     }
 
     /// Bytes in hugetlb pages, and of these in pages of 1 GB. Walks the page tables only of a process that has some.
@@ -259,12 +268,14 @@ impl Looking {
             all.hugetlb_bytes += hugetlb;
             all.gigantic_bytes += gigantic;
             all.rss_bytes += hugetlb;
+            all.taken_bytes += hugetlb;
             all.huge_bytes += hugetlb;
             let Some(scanner) = self.scanner.as_mut() else { continue };
             let Ok(seen) = usage::read(&self.root, scanner.as_mut(), pid, &UsageOptions::default()) else {
                 continue;
             };
             all.rss_bytes += seen.total.rss_bytes;
+            all.taken_bytes += seen.total.rss_bytes + seen.total.kept_bytes;
             all.huge_bytes += seen.total.huge_bytes;
             all.waste_bytes = match (all.waste_bytes, seen.total.waste_bytes) {
                 (None, None) => None,

@@ -10,6 +10,7 @@ pub fn metrics() -> Vec<Metric> {
     vec![
         Metric::new("settled_per_s", "settled operations/s", Unit::PerSecond, Better::Higher),
         Metric::new("rss_bytes", "resident", Unit::Bytes, Better::Lower),
+        Metric::new("taken_bytes", "memory taken", Unit::Bytes, Better::Lower),
         Metric::new("pss_bytes", "proportional set size", Unit::Bytes, Better::Lower),
         Metric::new("huge_bytes", "in huge pages", Unit::Bytes, Better::Neither),
         Metric::new("hugetlb_bytes", "in hugetlb pages", Unit::Bytes, Better::Neither),
@@ -17,6 +18,8 @@ pub fn metrics() -> Vec<Metric> {
         Metric::new("waste_bytes", "wasted in huge pages", Unit::Bytes, Better::Lower),
         Metric::new("peak_rss_bytes", "peak resident", Unit::Bytes, Better::Lower),
         Metric::new("mean_rss_bytes", "resident, mean", Unit::Bytes, Better::Lower),
+        Metric::new("peak_taken_bytes", "memory taken, peak", Unit::Bytes, Better::Lower),
+        Metric::new("mean_taken_bytes", "memory taken, mean", Unit::Bytes, Better::Lower),
         Metric::new("peak_huge_bytes", "peak in huge pages", Unit::Bytes, Better::Neither),
         Metric::new(
             "free_blocks",
@@ -43,20 +46,26 @@ pub fn settled(series: &Series) -> Option<f64> {
     crate::stats::median(&rates[rates.len() - rates.len().div_ceil(SETTLED_PART)..])
 }
 
-/// The largest values of a series, the mean of resident memory, and the last number of free blocks.
+/// The largest values of a series, the means of resident memory and of memory taken, and the last number of free blocks.
 #[must_use]
 pub fn at_most(series: &Series) -> BTreeMap<String, f64> {
     let mut values = BTreeMap::new();
     let column = |name: &str| series.columns.get(name).into_iter().flatten().copied().flatten();
-    for (column_name, name) in [("rss_bytes", "peak_rss_bytes"), ("huge_bytes", "peak_huge_bytes")] {
+    for (column_name, name) in [
+        ("rss_bytes", "peak_rss_bytes"),
+        ("taken_bytes", "peak_taken_bytes"),
+        ("huge_bytes", "peak_huge_bytes"),
+    ] {
         if let Some(most) = column(column_name).reduce(f64::max) {
             values.insert(name.to_string(), most);
         }
     }
-    let resident: Vec<f64> = column("rss_bytes").collect();
-    if !resident.is_empty() {
-        let mean = resident.iter().sum::<f64>() / resident.len() as f64;
-        values.insert("mean_rss_bytes".to_string(), mean);
+    for (column_name, name) in [("rss_bytes", "mean_rss_bytes"), ("taken_bytes", "mean_taken_bytes")] {
+        let samples: Vec<f64> = column(column_name).collect();
+        if !samples.is_empty() {
+            let mean = samples.iter().sum::<f64>() / samples.len() as f64;
+            values.insert(name.to_string(), mean);
+        }
     }
     if let Some(last) = column("free_blocks").last() {
         values.insert("free_blocks".to_string(), last);

@@ -66,6 +66,7 @@ impl Watch for Watcher<'_> {
     fn memory_now(&mut self, prefix: &str) {
         let Some(Memory {
             rss_bytes,
+            taken_bytes,
             pss_bytes,
             huge_bytes,
             waste_bytes,
@@ -81,6 +82,7 @@ impl Watch for Watcher<'_> {
         };
         let mut put = |what: &str, bytes: u64| self.values.insert(name(what), bytes as f64);
         put("rss_bytes", rss_bytes);
+        put("taken_bytes", taken_bytes);
         put("pss_bytes", pss_bytes);
         put("huge_bytes", huge_bytes);
         if let Some(waste) = waste_bytes {

@@ -278,9 +278,8 @@ impl Host for LinuxHost {
         }
         managed.kept.remove(&region);
         if how == Look::Contents && self.options.contents && !scan.flags.contains(RegionFlags::HUGE) {
-            if let Ok(kept) = self.partly.read(pid, address) {
-                managed.kept.insert(region, BasePages(kept.pages.into()));
-            }
+            let kept = self.partly.read(pid, &[address]).unwrap_or_default();
+            managed.kept.extend(kept.first().map(|kept| (region, BasePages(kept.pages.into()))));
         }
         if how == Look::Contents && self.options.contents && scan.flags.contains(RegionFlags::HUGE) {
             // Most likely it is as it was; the quick look sees what has been written since.
@@ -327,8 +326,9 @@ impl Host for LinuxHost {
         let before = (action.kind == ActionKind::Promote).then(|| self.felt.begin(pid));
         let mut call = match action.expect {
             Expect::Kept(_) => {
-                let kept = self.partly.read(pid as i32, action.region.address()).unwrap_or_default();
-                actuate::split(&managed.process, kept.addresses)
+                let kept = self.partly.read(pid as i32, &[action.region.address()]);
+                let pages = kept.unwrap_or_default().into_iter().flat_map(|kept| kept.addresses);
+                actuate::split(&managed.process, pages.collect())
             }
             _ => actuate::act(&managed.process, action.kind, action.region),
         };

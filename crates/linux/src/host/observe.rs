@@ -8,7 +8,8 @@ use mega_core::units::{BasePages, Blocks, Bytes, Share, REGION_PAGES};
 
 use super::{quiet, LinuxHost};
 use crate::proc::{buddyinfo, meminfo, pressure, status};
-use crate::scan::{RegionFlags, RegionScan, ScanError, ScanRange, Scanner};
+use crate::scan::partly::Partly;
+use crate::scan::{RegionFlags, ScanError, ScanRange, Scanner};
 use crate::sys;
 use crate::vma::Vma;
 
@@ -154,17 +155,16 @@ impl LinuxHost {
         managed.is_kept_known = reads_kept;
         if reads_kept {
             let began = sys::process_cpu_time();
-            let is_part = |scan: &&RegionScan| {
-                !scan.flags.contains(RegionFlags::HUGE) && (1..REGION_PAGES).contains(&(scan.mapped - scan.zero).into())
-            };
-            for scan in found.iter().filter(is_part) {
+            let parts: Vec<u64> = found.iter().filter(|scan| Partly::is_candidate(scan)).map(|scan| scan.address).collect();
+            for batch in parts.chunks(KEPT_BATCH) {
                 // Whoever is not read now is read at a later look.
                 if spent + sys::process_cpu_time().saturating_sub(began) >= allowance {
                     managed.is_kept_known = false;
                     break;
                 }
-                let kept = self.partly.read(pid, scan.address)?;
-                managed.kept.insert(Region::at(scan.address), BasePages(kept.pages.into()));
+                let kept = self.partly.read(pid, batch)?;
+                let pages = kept.iter().map(|kept| BasePages(kept.pages.into()));
+                managed.kept.extend(batch.iter().map(|address| Region::at(*address)).zip(pages));
             }
             spent += sys::process_cpu_time().saturating_sub(began);
         }
@@ -184,6 +184,8 @@ impl LinuxHost {
     }
 }
 
+/// Regions read at a time for what they keep, so that the allowance is kept.
+const KEPT_BATCH: usize = 64;
 /// Bytes of address space scanned between two looks at the stop request: some tenths of a second where everything is mapped and cold.
 const BATCH_BYTES: u64 = 64 << 30;
 

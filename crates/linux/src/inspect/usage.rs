@@ -8,6 +8,7 @@ use serde::Serialize;
 use crate::deadline::{self, Late};
 use crate::error::Error;
 use crate::proc::{smaps, ProcRoot};
+use crate::scan::partly::Partly;
 use crate::scan::{RegionScan, ScanError, ScanRange, Scanner};
 use crate::vma::Vma;
 
@@ -43,11 +44,18 @@ pub struct Tally {
     pub huge_bytes: u64,
     /// Zero-filled base pages inside anonymous huge pages; none where the contents could not be read.
     pub waste_bytes: Option<u64>,
+    /// Unmapped from anonymous huge pages that are whole still: not resident, and not free. Of all together only.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub kept_bytes: u64,
     /// Resident in regions of base pages that are mapped enough to be promoted.
     pub qualifies_bytes: u64,
     /// Reserved for it and not populated; none on a kernel without reservations.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reserved_bytes: Option<u64>,
+}
+
+fn is_zero(bytes: &u64) -> bool {
+    *bytes == 0
 }
 
 fn sum(a: Option<u64>, b: Option<u64>) -> Option<u64> {
@@ -142,6 +150,7 @@ pub fn read(
     let read = add_waste(&mut mappings, &regions, scanner, pid, options)?;
     let mut total = Tally::default();
     mappings.iter().for_each(|m| total.add(&m.tally));
+    total.kept_bytes = Partly::new().kept_bytes(pid, &regions);
     Ok(Usage { mappings, total, read })
 }
 
@@ -155,6 +164,7 @@ impl From<&smaps::Entry> for MappingUsage {
             rss_bytes: usage.rss_bytes.unwrap_or(0),
             huge_bytes: huge.into_iter().flatten().sum(),
             waste_bytes: None,
+            kept_bytes: 0,
             qualifies_bytes: 0,
             reserved_bytes: usage.anon_reserved_bytes,
         };

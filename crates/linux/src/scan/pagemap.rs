@@ -25,10 +25,10 @@ pub(super) const COMPOUND_TAIL: u64 = 1 << 16;
 const BATCH: u64 = 64;
 
 /// One region's 512 entries.
-type Entries = [u64; BASE_PAGES as usize];
+pub(super) type Entries = [u64; BASE_PAGES as usize];
 
 /// Reads whole regions' entries from `at`; fewer at the end of user memory.
-fn read_entries(file: &File, at: u64, regions: u64, into: &mut Vec<u8>) -> Result<(), ScanError> {
+pub(super) fn read_entries(file: &File, at: u64, regions: u64, into: &mut Vec<u8>) -> Result<(), ScanError> {
     into.resize((regions * u64::from(BASE_PAGES) * 8) as usize, 0);
     let mut filled = 0;
     while filled < into.len() {
@@ -47,7 +47,7 @@ fn read_entries(file: &File, at: u64, regions: u64, into: &mut Vec<u8>) -> Resul
     Ok(())
 }
 
-fn entries(bytes: &[u8]) -> Entries {
+pub(super) fn entries(bytes: &[u8]) -> Entries {
     let mut entries = [0; BASE_PAGES as usize];
     for (entry, bytes) in entries.iter_mut().zip(bytes.chunks_exact(8)) {
         *entry = u64::from_ne_bytes(bytes.try_into().expect("eight bytes"));
@@ -55,7 +55,7 @@ fn entries(bytes: &[u8]) -> Entries {
     entries
 }
 
-pub(super) fn region_entries(pid: i32, address: u64) -> Result<Entries, ScanError> {
+fn region_entries(pid: i32, address: u64) -> Result<Entries, ScanError> {
     check_address(address)?;
     super::within(pid, deadline::CALL, move || {
         let mut bytes = Vec::new();

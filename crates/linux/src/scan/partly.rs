@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use super::pagemap::{region_entries, COMPOUND_HEAD, COMPOUND_TAIL, EXCLUSIVE, FRAME, PRESENT};
-use super::{ScanError, BASE_BYTES, BASE_PAGES};
+use super::pagemap::{entries, read_entries, Entries, COMPOUND_HEAD, COMPOUND_TAIL, EXCLUSIVE, FRAME, PRESENT};
+use super::{check_address, maps, RegionScan, ScanError, BASE_BYTES, BASE_PAGES};
+use crate::deadline;
 
 /// Huge pages of the machine of which a part is unmapped (Linux 6.12).
 const COUNT: &str = "/sys/kernel/mm/transparent_hugepage/hugepages-2048kB/stats/nr_anon_partially_mapped";
@@ -43,17 +44,51 @@ impl Partly {
         std::fs::read_to_string(COUNT).ok()?.trim().parse().ok()
     }
 
+    /// Whether a region may keep anything: it is populated in part, by base pages.
+    pub fn is_candidate(scan: &RegionScan) -> bool {
+        let populated = scan.mapped.saturating_sub(scan.zero);
+        !scan.is_huge() && (1..BASE_PAGES).contains(&populated)
+    }
+
+    /// Bytes that these regions keep together, as far as they can be read.
+    pub fn kept_bytes(&self, pid: u32, scans: &[RegionScan]) -> u64 {
+        if !self.may_be() {
+            return 0;
+        }
+        let of: Vec<u64> = scans.iter().filter(|scan| Self::is_candidate(scan)).map(|scan| scan.address).collect();
+        let kept = self.read(pid as i32, &of).unwrap_or_default();
+        kept.iter().map(|kept| u64::from(kept.pages) * BASE_BYTES).sum()
+    }
+
     /// Whether they are worth being looked for.
     pub fn may_be(&self) -> bool {
         self.page_flags.is_some() && Self::count().is_none_or(|count| count >= MANY)
     }
 
-    /// What the region at this address keeps. Pages shared with a forked process are left out: the kernel does not split for one of several.
+    /// What the regions at these addresses keep, one for each. Pages shared with a forked process are left out: the kernel does not split for one
+    /// of several.
     ///
     /// # Errors
     /// The process is gone, or its page tables cannot be read.
-    pub fn read(&self, pid: i32, address: u64) -> Result<Kept, ScanError> {
-        let entries = region_entries(pid, address)?;
+    pub fn read(&self, pid: i32, addresses: &[u64]) -> Result<Vec<Kept>, ScanError> {
+        addresses.iter().try_for_each(|&address| check_address(address))?;
+        let of = addresses.to_vec();
+        let entries = super::within(pid, deadline::CALL, move || {
+            let (file, mut bytes) = (maps::open(pid, "pagemap")?, Vec::new());
+            let mut one = |address| {
+                read_entries(&file, address, 1, &mut bytes)?;
+                Ok(entries(&bytes))
+            };
+            of.into_iter().map(&mut one).collect::<Result<Vec<_>, _>>()
+        })?;
+        Ok(entries
+            .iter()
+            .zip(addresses)
+            .map(|(entries, &address)| self.kept(address, entries))
+            .collect())
+    }
+
+    fn kept(&self, address: u64, entries: &Entries) -> Kept {
         let mut blocks: BTreeMap<u64, (u16, u64)> = BTreeMap::new();
         for (entry, page) in entries.iter().zip((address..).step_by(BASE_BYTES as usize)) {
             if entry & PRESENT != 0 && entry & EXCLUSIVE != 0 && entry & FRAME != 0 {
@@ -68,7 +103,7 @@ impl Partly {
                 kept.addresses.push(page);
             }
         }
-        Ok(kept)
+        kept
     }
 
     /// The frames of a block are one page: smaller ones would have a first page in the middle, too.

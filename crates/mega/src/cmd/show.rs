@@ -141,6 +141,11 @@ fn to_text(seen: &Seen, top: usize) -> String {
         show_waste(t.waste_bytes),
         Bytes(t.qualifies_bytes),
     );
+    if t.kept_bytes > 0 {
+        let kept = format!("{} that the program has unmapped of huge pages: not resident, not free", Bytes(t.kept_bytes));
+        text += &wrapped("  kept: ", &kept);
+        text += "\n";
+    }
     if let Some(reserved) = t.reserved_bytes.filter(|&bytes| bytes > 0) {
         text += &format!("  reserved and not populated {}\n", Bytes(reserved));
     }
