@@ -284,6 +284,24 @@ fn what_was_populated_ahead_of_a_program_that_stops_is_waste_within_bounds() {
     assert!(resident <= (256.0 + 64.0) * 1024.0, "{resident} kB");
 }
 
+/// The program's resident memory does not show them.
+#[test]
+fn huge_pages_of_which_a_part_is_unmapped_are_split_and_that_part_is_free() {
+    const COUNT: &str = "/sys/kernel/mm/transparent_hugepage/hugepages-2048kB/stats/nr_anon_partially_mapped";
+    let _alone = alone();
+    if !std::path::Path::new(COUNT).exists() {
+        return eprintln!("skipped: this kernel does not count them (Linux 6.12)");
+    }
+    let Some(ran) = while_advised(|| run(&["parts", "256"])) else {
+        return;
+    };
+    let ran = ran.ok();
+    let (made, kept) = (ran.figure("made"), ran.figure("kept"));
+    assert!(made >= 100.0, "only {made} of 128");
+    assert!(kept <= made / 8.0, "{kept} of {made} are kept");
+    assert!(ran.page(Field::GivenBack) >= 90, "{}", ran.page(Field::GivenBack));
+}
+
 #[test]
 fn a_call_that_a_filter_refuses_is_switched_off() {
     let _alone = alone();

@@ -331,6 +331,48 @@ fn collapses_keep_to_the_stall_budget() {
 }
 
 #[test]
+fn what_the_program_unmaps_of_huge_pages_is_released_within_the_stall_budget() {
+    let mut world = world();
+    world.kernel.map(span(1000, 1100));
+    world.fill(span(1000, 1100), 512);
+    world.ticks(5000);
+    assert!(world.kernel.huge() >= 99, "{}", world.kernel.huge());
+    world.call_ns = 200_000;
+    for region in 1000..1100 {
+        world.kernel.give_back(region * REGION, 384);
+    }
+    let kept = world.kernel.kept();
+    world.ticks(900);
+    assert_eq!(world.kernel.kept(), kept, "more may follow soon");
+    world.ticks(2000);
+    assert_eq!(world.kernel.kept(), 0);
+    let done = world.kernel.releases;
+    world.ticks(10_000);
+    assert_eq!(world.kernel.releases, done, "there is nothing any more");
+    assert_eq!(world.kernel.resident(), world.kernel.touched());
+}
+
+#[test]
+fn base_pages_that_are_given_back_are_left_alone() {
+    let mut world = world();
+    world.conditions.faults = Faults::Advised;
+    world.kernel.map(span(1000, 1100));
+    // A half of each region: no huge page.
+    for region in 1000..1100 {
+        for page in 0..u64::from(PAGES) / 2 {
+            world.kernel.touch(region * REGION + page * PAGE);
+        }
+        world.tick(1_000_000);
+    }
+    assert_eq!(world.kernel.huge(), 0);
+    for region in 1000..1100 {
+        world.kernel.give_back(region * REGION, 384);
+    }
+    world.ticks(5000);
+    assert_eq!(world.kernel.releases, 0);
+}
+
+#[test]
 fn memory_shared_with_children_is_collapsed_as_far_as_its_copies_may_be_waste() {
     let filled = |is_forked, left_bytes| {
         let mut world = world();

@@ -571,6 +571,31 @@ static void stops(size_t bytes) {
 	check(memory, bytes);
 }
 
+// Huge pages of the machine of which a part is unmapped.
+static long partly_unmapped(void) {
+	FILE *file = fopen("/sys/kernel/mm/transparent_hugepage/hugepages-2048kB/stats/nr_anon_partially_mapped", "r");
+	long count = -1;
+	CHECK(file && fscanf(file, "%ld", &count) == 1);
+	fclose(file);
+	return count;
+}
+
+// Unmaps three quarters of each of its huge pages, and waits until somebody frees them, for half a minute at most.
+static void parts(size_t bytes) {
+	const size_t region = 2 * MB, left = region / 4;
+	char *memory = (char *)(((uintptr_t)map(bytes + region) + region - 1) & -region);
+	CHECK(!madvise(memory, bytes, MADV_HUGEPAGE));
+	fill(memory, bytes);
+	for (size_t at = 0; at < bytes; at += region)
+		CHECK(!madvise(memory + at + left, region - left, MADV_DONTNEED));
+	long made = partly_unmapped();
+	for (int i = 0; i < 300 && partly_unmapped() > made / 8; i++)
+		pause_ms(100);
+	printf("made %ld kept %ld\n", made, partly_unmapped());
+	for (size_t at = 0; at < bytes; at += PAGE)
+		CHECK(*(uint64_t *)(memory + at) == (at % region < left ? (at / PAGE) ^ 0x5a5a : 0));
+}
+
 // Refuses a system call with an error, or has it kill, and then becomes another program.
 static void filtered(char **arguments) {
 	unsigned call = atoi(arguments[0]), action = strtoul(arguments[1], 0, 0);
@@ -651,6 +676,7 @@ int main(int count, char **arguments) {
 	MODE("own-advice", own_advice(bytes))
 	MODE("own-switch", own_switch(bytes))
 	MODE("stops", stops(bytes))
+	MODE("parts", parts(bytes))
 	MODE("filtered", filtered(arguments + 2))
 	MODE("kill-helper", kill_helper(bytes))
 	MODE("loads", loads(arguments[2]))

@@ -105,7 +105,7 @@ impl Kernel {
     pub fn give_back(&mut self, region: u64, pages: u32) {
         let region = self.region(region);
         region.kept = if region.huge { pages } else { 0 };
-        region.huge = false;
+        (region.huge, region.whole) = (false, false);
         region.touched_count = PAGES - pages;
         region.touched.iter_mut().take(pages as usize).for_each(|touched| *touched = false);
     }

@@ -42,6 +42,24 @@ fn full(regions: u64) -> Vec<SeenRegion> {
 }
 
 #[test]
+fn what_is_unmapped_of_a_huge_page_is_asked_for_and_released_once_the_region_is_let_be() {
+    let mut d = auto();
+    d.see_all(&[huge(5, true), huge(6, true)]);
+    for _ in 0..20 {
+        d.see_all(&[huge(5, true).zero(0), huge(6, true).zero(0)]);
+    }
+    d.step = Duration::from_secs(5);
+    d.see_all(&[base(5, 128, 128), huge(6, true).zero(0)]);
+    assert!(d.policy.needs().contents, "a former huge page has holes");
+    d.see_all(&[base(5, 100, 100).kept(412), huge(6, true).zero(0)]);
+    assert_eq!(d.kinds(), [], "it changes still");
+    d.see_all(&[base(5, 100, 100).kept(412), huge(6, true).zero(0)]);
+    assert_eq!(d.kinds(), [(5, ActionKind::Demote, Reason::PartlyUnmapped)]);
+    d.see_all(&[base(5, 100, 100), huge(6, true).zero(0)]);
+    assert_eq!(d.kinds(), []);
+}
+
+#[test]
 fn a_range_is_promoted_as_soon_as_it_pauses_and_no_accessed_bit_is_cleared() {
     let mut d = auto();
     d.see_all(&full(4));
