@@ -91,6 +91,29 @@ impl Scratch {
         }
     }
 
+    /// Has the kernel drop what is in `range`, which must be inside: it reads as zeroes then.
+    ///
+    /// # Errors
+    /// As madvise(2).
+    pub fn drop_pages(&mut self, range: Range<u64>) -> Result<(), Errno> {
+        let own = self.range();
+        assert!(own.start <= range.start && range.end <= own.end, "outside");
+        let bytes = (range.end - range.start) as usize;
+        // SAFETY: the range is inside our own mapping, whose content nobody else relies on.
+        match unsafe { libc::madvise(range.start as *mut c_void, bytes, libc::MADV_DONTNEED) } {
+            0 => Ok(()),
+            _ => Err(last_errno()),
+        }
+    }
+
+    /// The byte at this address, which must be inside.
+    pub fn byte(&self, address: u64) -> u8 {
+        assert!(self.range().contains(&address), "outside");
+        let offset = (address - self.range().start) as usize;
+        // SAFETY: the offset is inside the mapping, which is readable.
+        unsafe { self.start.as_ptr().cast::<u8>().add(offset).read_volatile() }
+    }
+
     /// mlock(2) on all of it.
     ///
     /// # Errors

@@ -10,7 +10,7 @@ use mega_core::journal::{Event, Line};
 use mega_core::policy::by_name;
 use mega_core::units::Share;
 
-use super::{Compacting, SimHost};
+use super::{Compacting, Drive, SimHost};
 use crate::machine::{Config, Machine, Madvise};
 use crate::physical::Fragmenter;
 use crate::unit::SpaceId;
@@ -65,6 +65,11 @@ fn run(fault_policy: &str, policy: &str, seconds: u64) -> Run {
         }
         true
     };
+    manage(machine, id, drive, policy, seconds)
+}
+
+/// A machine with this program, managed for so long.
+fn manage(machine: Machine, id: SpaceId, drive: impl Drive, policy: &str, seconds: u64) -> Run {
     let mut host = SimHost::new(machine, drive, seconds * SECOND);
     let mut policy = by_name(policy).unwrap();
     let mut log = Log::default();
@@ -117,6 +122,35 @@ fn trim_takes_back_what_huge_faults_wasted() {
     assert_eq!(counts.resident_pages, 20 * 512 + 10 * 128);
     // khugepaged collapses some of them again, and they are split again.
     assert!(run.status.returned.0 >= 10 * 384 * PAGE);
+}
+
+#[test]
+fn what_is_unmapped_of_huge_pages_is_free_under_trim_and_auto_and_kept_under_others() {
+    for (policy, is_freed) in [("trim", true), ("auto", true), ("ingens", false)] {
+        let mut faults = fault::by_name("linux").unwrap();
+        faults.set("khugepaged", "off").unwrap();
+        let mut machine = Machine::new(&Config::of_bytes(512 * MB), faults);
+        let id = machine.spawn("program").unwrap();
+        let memory = machine.mmap(id, 40 * MB, true).unwrap();
+        for page in 0..40 * MB / PAGE {
+            machine.access(id, memory + page * PAGE, true).unwrap();
+        }
+        assert_eq!(machine.space(id).unwrap().counts.huge, 20);
+        for region in 0..20 {
+            let rest = memory + region * HUGE + HUGE / 4;
+            machine.madvise(id, rest, HUGE / 4 * 3, Madvise::DontNeed).unwrap();
+        }
+        let before = machine.physical().free_bytes();
+        let drive = move |machine: &mut Machine, until: u64| {
+            machine.compute(id, until.saturating_sub(machine.clock_ns(id)));
+            true
+        };
+        let run = manage(machine, id, drive, policy, 90);
+        let freed = run.machine.physical().free_bytes() - before;
+        assert_eq!(freed, if is_freed { 30 * MB } else { 0 }, "{policy}: {:?}", run.status);
+        assert_eq!(run.status.returned.0, freed, "{policy}");
+        assert_eq!(run.machine.space(id).unwrap().counts.resident_pages, 20 * 128, "{policy}");
+    }
 }
 
 #[test]
