@@ -61,7 +61,10 @@ fn what_is_unmapped_of_huge_pages_is_seen_and_freed_and_the_rest_stays() {
     let own = start / HUGE_PAGE_BYTES..start / HUGE_PAGE_BYTES + REGIONS;
     let seen = host.observe(&wants);
     let view = seen.processes.iter().find(|view| view.id.pid == pid).unwrap();
-    let kept = view.regions.iter().filter(|seen| own.contains(&seen.region.0) && seen.kept == BasePages(384));
+    let kept = view
+        .regions
+        .iter()
+        .filter(|seen| own.contains(&seen.region.0) && seen.kept == BasePages(384));
     assert_eq!(kept.count() as u64, REGIONS, "{:?}", host.events());
     let mut kept_bytes = || {
         let seen = usage::read(&root, other.as_mut(), pid, &UsageOptions::default()).unwrap();

@@ -183,7 +183,12 @@ impl<D: Drive> SimHost<D> {
         let huge = |region: &Region| matches!(space.tables.get(*region), Entry::Huge(_));
         managed.contents.retain(|region, _| huge(region));
         managed.kept.clear();
-        let is_kept = |region: &Region| space.tables.table_of(*region).is_some_and(|table| table.kept().is_some());
+        let is_kept = |region: &Region| {
+            space
+                .tables
+                .table_of(*region)
+                .is_some_and(|table| table.kept().is_some())
+        };
         let to_read = |region: &Region| huge(region) || is_kept(region);
         let regions: Vec<Region> = space.tables.all_used().into_iter().filter(to_read).collect();
         let first = managed

@@ -382,7 +382,11 @@ impl Policy for Auto {
             let allowance = self.allowance(look.resident, is_memory_short);
             let mut wasted = look.wasted;
             self.give_back(process, &mut wasted, allowance, &mut decision);
-            let settled = process.regions.iter().zip(&look.changes).filter(|(_, change)| !change.0);
+            let settled = process
+                .regions
+                .iter()
+                .zip(&look.changes)
+                .filter(|(_, change)| !change.0);
             let released = settled.filter_map(|(seen, _)| release(process.id, seen));
             decision.actions.extend(released);
             let clear = self.clear_of_edges(process, &look, seen.at);

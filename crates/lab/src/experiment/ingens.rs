@@ -17,7 +17,7 @@ pub(super) const LIST: &[Experiment] = &[
             plan: plan(
                 vec![case("redis-del-70", program("redis-del-70", scale), Unfragmented)],
                 &["base", "thp-always", INGENS, MEGA, "thp-always+trim", "auto"],
-                &["rss_bytes", "huge_bytes", "waste_bytes"],
+                &["taken_bytes", "rss_bytes", "huge_bytes", "waste_bytes"],
             ),
             published: [
                 published(
@@ -25,16 +25,16 @@ pub(super) const LIST: &[Experiment] = &[
                     None,
                     "Linux, base pages",
                     Some("base"),
-                    &[("rss_bytes", 12.2 * GB)],
+                    &[("taken_bytes", 12.2 * GB)],
                 ),
                 published(
                     "poster",
                     None,
                     "Linux, THP",
                     Some("thp-always"),
-                    &[("rss_bytes", 20.7 * GB)],
+                    &[("taken_bytes", 20.7 * GB)],
                 ),
-                published("poster", None, "Ingens", Some(INGENS), &[("rss_bytes", 12.3 * GB)]),
+                published("poster", None, "Ingens", Some(INGENS), &[("taken_bytes", 12.3 * GB)]),
             ]
             .concat(),
             size: Some(format!("1.4 million objects of 8 KB, {scale:.2} of that here")),

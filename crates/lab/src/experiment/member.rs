@@ -19,7 +19,12 @@ macro_rules! member {
 pub(super) use member;
 
 /// Memory of each, shown first.
-const MEMORY: [&str; 3] = ["mean_rss_bytes", "peak_rss_bytes", "peak_huge_bytes"];
+const MEMORY: [&str; 4] = [
+    "mean_taken_bytes",
+    "peak_taken_bytes",
+    "mean_rss_bytes",
+    "peak_huge_bytes",
+];
 
 pub(super) fn setup(name: &str, program: &str, scale: f64, variants: &[&str], main: &[&str]) -> super::Setup {
     let case = super::case(

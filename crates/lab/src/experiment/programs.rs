@@ -29,7 +29,6 @@ const PRESETS: &[(&str, &str)] = &[
 ];
 
 const SLOWEST: &str = "request_p999_ns";
-const MEMORY: &str = "mean_rss_bytes";
 
 macro_rules! real {
     ($name:literal, $program:literal, $share:expr, $bytes:expr, $title:literal, [$($main:literal),+] $(, $preset:literal)?) => {
@@ -172,8 +171,8 @@ pub fn presets(records: &[Record]) -> String {
             seen.relative(&managed, "base"),
             of("thp-always", SLOWEST),
             of(&managed, SLOWEST),
-            of("thp-always", MEMORY),
-            of(&managed, MEMORY),
+            of("thp-always", &seen.memory("mean")),
+            of(&managed, &seen.memory("mean")),
         ];
         let cells = columns.map(|ratio| ratio.map_or("–".to_string(), |ratio| format!("{ratio:.2}")));
         let _ = writeln!(

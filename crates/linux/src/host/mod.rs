@@ -279,7 +279,9 @@ impl Host for LinuxHost {
         managed.kept.remove(&region);
         if how == Look::Contents && self.options.contents && !scan.flags.contains(RegionFlags::HUGE) {
             let kept = self.partly.read(pid, &[address]).unwrap_or_default();
-            managed.kept.extend(kept.first().map(|kept| (region, BasePages(kept.pages.into()))));
+            managed
+                .kept
+                .extend(kept.first().map(|kept| (region, BasePages(kept.pages.into()))));
         }
         if how == Look::Contents && self.options.contents && scan.flags.contains(RegionFlags::HUGE) {
             // Most likely it is as it was; the quick look sees what has been written since.

@@ -155,7 +155,11 @@ impl LinuxHost {
         managed.is_kept_known = reads_kept;
         if reads_kept {
             let began = sys::process_cpu_time();
-            let parts: Vec<u64> = found.iter().filter(|scan| Partly::is_candidate(scan)).map(|scan| scan.address).collect();
+            let parts: Vec<u64> = found
+                .iter()
+                .filter(|scan| Partly::is_candidate(scan))
+                .map(|scan| scan.address)
+                .collect();
             for batch in parts.chunks(KEPT_BATCH) {
                 // Whoever is not read now is read at a later look.
                 if spent + sys::process_cpu_time().saturating_sub(began) >= allowance {
@@ -164,7 +168,9 @@ impl LinuxHost {
                 }
                 let kept = self.partly.read(pid, batch)?;
                 let pages = kept.iter().map(|kept| BasePages(kept.pages.into()));
-                managed.kept.extend(batch.iter().map(|address| Region::at(*address)).zip(pages));
+                managed
+                    .kept
+                    .extend(batch.iter().map(|address| Region::at(*address)).zip(pages));
             }
             spent += sys::process_cpu_time().saturating_sub(began);
         }

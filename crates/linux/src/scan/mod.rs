@@ -29,8 +29,8 @@ mod locate;
 mod maps;
 mod object;
 mod pagemap;
-pub mod partly;
 mod pagemap_scan;
+pub mod partly;
 mod raw;
 mod selfcheck;
 

@@ -55,7 +55,11 @@ impl Partly {
         if !self.may_be() {
             return 0;
         }
-        let of: Vec<u64> = scans.iter().filter(|scan| Self::is_candidate(scan)).map(|scan| scan.address).collect();
+        let of: Vec<u64> = scans
+            .iter()
+            .filter(|scan| Self::is_candidate(scan))
+            .map(|scan| scan.address)
+            .collect();
         let kept = self.read(pid as i32, &of).unwrap_or_default();
         kept.iter().map(|kept| u64::from(kept.pages) * BASE_BYTES).sum()
     }

@@ -142,7 +142,10 @@ fn to_text(seen: &Seen, top: usize) -> String {
         Bytes(t.qualifies_bytes),
     );
     if t.kept_bytes > 0 {
-        let kept = format!("{} that the program has unmapped of huge pages: not resident, not free", Bytes(t.kept_bytes));
+        let kept = format!(
+            "{} that the program has unmapped of huge pages: not resident, not free",
+            Bytes(t.kept_bytes)
+        );
         text += &wrapped("  kept: ", &kept);
         text += "\n";
     }

@@ -107,7 +107,11 @@ impl Kernel {
         region.kept = if region.huge { pages } else { 0 };
         (region.huge, region.whole) = (false, false);
         region.touched_count = PAGES - pages;
-        region.touched.iter_mut().take(pages as usize).for_each(|touched| *touched = false);
+        region
+            .touched
+            .iter_mut()
+            .take(pages as usize)
+            .for_each(|touched| *touched = false);
     }
 
     /// Bytes that are unmapped and not free.

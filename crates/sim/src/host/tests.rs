@@ -149,7 +149,11 @@ fn what_is_unmapped_of_huge_pages_is_free_under_trim_and_auto_and_kept_under_oth
         let freed = run.machine.physical().free_bytes() - before;
         assert_eq!(freed, if is_freed { 30 * MB } else { 0 }, "{policy}: {:?}", run.status);
         assert_eq!(run.status.returned.0, freed, "{policy}");
-        assert_eq!(run.machine.space(id).unwrap().counts.resident_pages, 20 * 128, "{policy}");
+        assert_eq!(
+            run.machine.space(id).unwrap().counts.resident_pages,
+            20 * 128,
+            "{policy}"
+        );
     }
 }
 

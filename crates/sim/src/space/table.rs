@@ -94,7 +94,9 @@ impl Table {
             return None;
         };
         let first = Frame::first_of(block).0;
-        let mapped = (first..).zip(&self.ptes).filter(|(at, pte)| pte.frame() == Some(Frame(*at)));
+        let mapped = (first..)
+            .zip(&self.ptes)
+            .filter(|(at, pte)| pte.frame() == Some(Frame(*at)));
         let kept = BasePages::REGION.less(BasePages(mapped.count() as u32));
         (kept > BasePages::ZERO).then_some(kept)
     }

@@ -41,7 +41,8 @@ fn speed(seen: &Seen<'_>, variant: &str) -> Option<Bar> {
 }
 
 fn memory(seen: &Seen<'_>, variant: &str) -> Option<Bar> {
-    let ratio = seen.median(variant, "mean_rss_bytes")? / seen.median("base", "mean_rss_bytes")?;
+    let metric = seen.memory("mean");
+    let ratio = seen.median(variant, &metric)? / seen.median("base", &metric)?;
     Some(Bar {
         ratio,
         is_good: ratio <= 1.0,

@@ -83,10 +83,10 @@ pub(in crate::experiment) fn seen(records: &[Record]) -> Vec<Seen<'_>> {
 pub(in crate::experiment) fn speed_and_memory(out: &mut String, seen: &[&Seen<'_>], variants: &[&str]) {
     *out += "Speed relative to base pages, by each program's first figure:\n\n";
     rows(out, seen, variants, |seen, variant| seen.relative(variant, "base"));
-    *out += "\nMean resident memory relative to base pages:\n\n";
+    *out += "\nMean memory taken relative to base pages:\n\n";
     rows(out, seen, variants, |seen, variant| {
-        let metric = "mean_rss_bytes";
-        Some(seen.median(variant, metric)? / seen.median("base", metric)?)
+        let metric = seen.memory("mean");
+        Some(seen.median(variant, &metric)? / seen.median("base", &metric)?)
     });
 }
 
@@ -186,7 +186,7 @@ pub(in crate::experiment) mod tests {
         assert_eq!((spare.figure, spare.verdict()), (Some(0.5), "reached"));
         let better = gate(&records, "unfragmented: each program");
         assert_eq!((better.figure, better.verdict()), (Some(2.0), "reached"));
-        assert_eq!(gate(&records, "resident mean").verdict(), "reached");
+        assert_eq!(gate(&records, "memory taken, mean").verdict(), "reached");
         assert_eq!(gate(&records, "busy: each program").verdict(), "not measured");
         let slower = [touch(
             "fragmented=90%",

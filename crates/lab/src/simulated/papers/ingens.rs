@@ -43,7 +43,7 @@ fn bloat(scale: f64) -> Setup {
             ALONE,
             on_ingens(scale, vec![runs(Spec::Redis(options))]),
         )],
-        published: published_live("ingens-bloat", &systems, &[("rss_bytes", "taken_bytes")]),
+        published: published_live("ingens-bloat", &systems, &[]),
         systems: systems.to_vec(),
         main: vec!["taken_bytes", "rss_bytes", "huge_bytes", "waste_bytes"],
         speedup_of: None,
