@@ -17,6 +17,7 @@ use crate::density::Density;
 use crate::intent::Intent;
 use crate::orders::{Order, Orders, Outcome};
 use crate::span::{Span, PAGES, REGION};
+use crate::sparse::Sparse;
 use crate::table::{Advice, Range, Table, PAUSE_NS};
 use crate::world::{Conditions, Faults, Memory};
 
@@ -65,9 +66,12 @@ pub struct Auto {
     prior: Density,
     history: Density,
     credit: Credit,
+    sparse: Sparse,
     off: Off,
     candidates: u32,
     resident: u64,
+    /// What was resident when the program last grew, or sweeps were last hastened.
+    swept_resident: u64,
     copied_regions: u64,
     back_off_until_ns: u64,
     back_off_ns: u64,
@@ -84,6 +88,7 @@ impl Auto {
             prior: Density::NONE,
             history: Density::NONE,
             credit: Credit::full(),
+            sparse: Sparse::new(),
             off: Off {
                 advise: false,
                 populate: false,
@@ -93,6 +98,7 @@ impl Auto {
             },
             candidates: 0,
             resident: 0,
+            swept_resident: 0,
             copied_regions: 0,
             back_off_until_ns: 0,
             back_off_ns: 0,
@@ -109,9 +115,11 @@ impl Auto {
         self.prior = earlier.as_prior();
         self.history = self.prior;
         self.credit = Credit::full();
+        self.sparse.clear();
         self.off = Off::default();
         self.candidates = 0;
         self.resident = 0;
+        self.swept_resident = 0;
         self.copied_regions = 0;
         self.back_off_until_ns = 0;
         self.back_off_ns = 0;
@@ -157,9 +165,7 @@ impl Auto {
         if changed {
             self.resident = conditions.resident_bytes;
         }
-        if changed && !grew {
-            self.sweep_soon(conditions.now_ns);
-        }
+        self.sweep_after(changed, grew, conditions);
         let mut pace = if grew { Pace::Growing } else { Pace::Idle };
         let births = self.births_seen(conditions);
         let mut looks = LOOKS;

@@ -36,6 +36,7 @@ pub mod orders;
 pub mod page;
 pub mod profile;
 pub mod span;
+pub mod sparse;
 pub mod table;
 pub mod warm;
 pub mod waste;

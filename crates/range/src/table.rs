@@ -74,6 +74,8 @@ pub struct Range {
     pub sweep_at_ns: u64,
     /// The pause after the next sweep.
     pub sweep_gap_ns: u64,
+    /// A sweep has gone through all of it.
+    pub is_swept: bool,
     /// Base pages that our collapses added.
     pub bloat_pages: u32,
 }
@@ -170,6 +172,7 @@ const NOTHING: Range = Range {
     sweep: 0,
     sweep_at_ns: 0,
     sweep_gap_ns: 0,
+    is_swept: false,
     bloat_pages: 0,
 };
 

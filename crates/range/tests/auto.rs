@@ -353,6 +353,45 @@ fn what_the_program_unmaps_of_huge_pages_is_released_within_the_stall_budget() {
 }
 
 #[test]
+fn what_khugepaged_makes_of_sparse_regions_is_given_back() {
+    let mut world = world();
+    world.kernel.map(span(1000, 1100));
+    for page in (0..100 * u64::from(PAGES)).step_by(4) {
+        world.kernel.touch(1000 * REGION + page * PAGE);
+        if page % 512 == 0 {
+            world.tick(1_000_000);
+        }
+    }
+    world.ticks(5000);
+    let touched = world.kernel.touched();
+    assert_eq!((world.kernel.huge(), world.kernel.resident()), (0, touched));
+    // Eight of them in ten seconds, from the first one on.
+    for eight in 0..12 {
+        for nth in 0..8 {
+            world.kernel.khugepaged((1000 + eight * 8 + nth) * REGION);
+        }
+        world.ticks(10_000);
+        let waste = world.kernel.resident() - touched;
+        assert!(waste <= waste::LEAST, "{} MB", waste >> 20);
+    }
+    world.ticks(70_000);
+    assert_eq!(world.kernel.resident(), touched);
+    // Many at once are not waited for until the next sweep, which is a minute away.
+    world.ticks(200_000);
+    for region in 1000..1030 {
+        world.kernel.khugepaged(region * REGION);
+    }
+    world.ticks(1500);
+    assert_eq!(world.kernel.resident(), touched);
+    // What the program has filled meanwhile is promoted, and stays.
+    for page in 0..u64::from(PAGES) {
+        world.kernel.touch(1005 * REGION + page * PAGE);
+    }
+    world.ticks(70_000);
+    assert_eq!(world.kernel.huge(), 1);
+}
+
+#[test]
 fn base_pages_that_are_given_back_are_left_alone() {
     let mut world = world();
     world.conditions.faults = Faults::Advised;

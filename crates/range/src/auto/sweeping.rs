@@ -1,7 +1,8 @@
 //! Collapses of what was filled before, and splits of what the program has unmapped a part of.
 //!
 //! A huge page stays whole while any of it is mapped: what the program gives back of it is not free until the kernel is
-//! short of memory, and no figure of the program's shows it. Split, it is free at once.
+//! short of memory, and no figure of the program's shows it. Split, it is free at once. And khugepaged makes huge pages of
+//! what is populated sparsely: those are split again.
 
 use super::{Auto, CHUNK};
 use crate::density::Population;
@@ -27,7 +28,7 @@ const COPIES_PART: u64 = 8;
 /// What sweeps may yet do.
 pub(super) struct Left {
     collapses: u32,
-    /// Regions that may yet be released, and whether there may be any.
+    /// Regions whose huge pages may yet be split, and whether any may be partly unmapped.
     releases: u32,
     partly_unmapped: Option<bool>,
     /// Base pages that collapses may add.
@@ -87,6 +88,7 @@ impl Auto {
             if !is_growing {
                 // A sweep that found something is followed by another soon.
                 range.sweep = crate::span::up(range.span.start);
+                range.is_swept = true;
                 range.sweep_gap_ns = (range.sweep_gap_ns * 2).clamp(SWEEP_NS.0, SWEEP_NS.1);
                 range.sweep_at_ns = now.saturating_add(range.sweep_gap_ns);
             }
@@ -112,7 +114,7 @@ impl Auto {
             return;
         }
         for population in seen.iter() {
-            if left.collapses == 0 || (may_release && left.releases == 0) {
+            if left.collapses == 0 || left.releases == 0 {
                 return;
             }
             let region = range.sweep;
@@ -124,8 +126,18 @@ impl Auto {
             };
             let holes = u64::from(population.holes());
             if population.huge > 0 {
+                // It was sparse, and has no holes any more: somebody has filled them with zeroes.
+                let is_filled = range.is_swept && population.is_huge() && self.sparse.has(region);
+                let may = is_filled && !self.off.split && !self.off.probe && left.releases > 0;
+                if may && orders.push(Order::GiveBack(region)) {
+                    left.releases -= 1;
+                    range.sweep_gap_ns = 0;
+                } else if !is_filled {
+                    self.sparse.note(region, false);
+                }
                 continue;
             }
+            self.sparse.note(region, !is_wanted && population.present > 0);
             if !is_wanted || !may_collapse || holes > left.pages {
                 // Whether it has been a huge page is not known; one page tells the kernel.
                 let is_part = population.present > 0 && holes > 0;
@@ -152,8 +164,19 @@ impl Auto {
         }
     }
 
-    /// The program has given memory back: sweeps follow soon.
-    pub(super) fn sweep_soon(&mut self, now_ns: u64) {
+    /// Sweeps follow soon where the program has given memory back, and where what is resident grew by half of what may be
+    /// wasted while no range did.
+    pub(super) fn sweep_after(&mut self, changed: bool, grew: bool, conditions: &Conditions) {
+        let now_ns = conditions.now_ns;
+        let grows = |range: &Range| range.has_grown_within(PAUSE_NS, now_ns);
+        if grew && self.table.ranges().iter().any(grows) {
+            self.swept_resident = self.resident;
+        }
+        let is_filled = grew && self.resident > self.swept_resident.saturating_add(conditions.allowance() / 2);
+        if !is_filled && (grew || !changed) {
+            return;
+        }
+        self.swept_resident = self.resident;
         let soon = now_ns.saturating_add(SWEEP_NS.0);
         for range in self.table.ranges_mut() {
             range.sweep_gap_ns = 0;

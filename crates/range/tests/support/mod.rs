@@ -114,6 +114,12 @@ impl Kernel {
             .for_each(|touched| *touched = false);
     }
 
+    /// The kernel's thread makes the region huge, however little of it is populated.
+    pub fn khugepaged(&mut self, region: u64) {
+        let region = self.region(region);
+        region.huge |= populated(region) > 0;
+    }
+
     /// Bytes that are unmapped and not free.
     pub fn kept(&self) -> u64 {
         self.regions.values().map(|region| u64::from(region.kept) * PAGE).sum()
