@@ -252,6 +252,8 @@ pub fn gates(seen: &[Seen<'_>]) -> Vec<Gate> {
     single(what, free, "redis-get", "auto", "base", "request_p999_ns", 1.0);
     let what = "Redis request p99.9 against base pages, filling";
     single(what, free, "redis-fill", "auto", "base", "request_p999_ns", 1.2);
+    let what = "Redis, 70 % deleted: memory taken at the end against base pages";
+    single(what, free, "redis-delete", "auto", "base", "taken_bytes", 1.03);
     let longest = one(busy, "touch").filter_map(|seen| {
         let ms = seen.median("auto", "touch_max_ns").map(|ns| ns / 1e6);
         seen.ratio(ms, &["auto"])
