@@ -13,6 +13,8 @@ use crate::deadline;
 
 /// Huge pages of the machine of which a part is unmapped (Linux 6.12).
 const COUNT: &str = "/sys/kernel/mm/transparent_hugepage/hugepages-2048kB/stats/nr_anon_partially_mapped";
+/// Of /proc/kpageflags: a page of a file, large or not, is no such page.
+const ANON: u64 = 1 << 12;
 /// From so many on they are looked for: 16 MB.
 const MANY: u64 = 8;
 
@@ -110,7 +112,7 @@ impl Partly {
         kept
     }
 
-    /// The frames of a block are one page: smaller ones would have a first page in the middle, too.
+    /// The frames of a block are one anonymous page: smaller ones would have a first page in the middle, too.
     fn is_huge(&self, first: u64) -> bool {
         let flags = |frame: u64| {
             let mut bytes = [0; 8];
@@ -118,6 +120,6 @@ impl Partly {
             read.ok().map(|()| u64::from_ne_bytes(bytes))
         };
         let has = |frame, bit| flags(frame).is_some_and(|flags| flags & bit != 0);
-        has(first, COMPOUND_HEAD) && has(first + u64::from(BASE_PAGES / 2), COMPOUND_TAIL)
+        has(first, COMPOUND_HEAD) && has(first, ANON) && has(first + u64::from(BASE_PAGES / 2), COMPOUND_TAIL)
     }
 }
