@@ -7,13 +7,14 @@
 //!
 //! Reported times are per look at all the memory; the throughput is in gigabytes, so `time / GB` is the figure to
 //! compare. `young` looks at page flags too: `hot` where all accessed bits are set (then it is free), `cold` where none
-//! is. `touch` is what clearing accessed bits costs the program: stores to pages, with the bits set and after they were cleared.
+//! is. `kept` is what the manager reads of regions that are populated in part, and the split. `touch` is what clearing accessed bits costs the program: stores to pages, with the bits set and after they were cleared.
 
 #![allow(missing_docs)] // what criterion_group! makes has none
 
 use std::time::{Duration, Instant};
 
 use criterion::{criterion_group, criterion_main, BenchmarkId, Criterion, Throughput};
+use mega_linux::scan::partly::Partly;
 use mega_linux::scan::{choose, Preference, RegionScan, ScanRange, REGION_BYTES};
 
 /// Aligned memory with every base page written.
@@ -152,5 +153,40 @@ fn touch(c: &mut Criterion) {
     });
 }
 
-criterion_group!(benches, touch, scan);
+/// Reading what regions keep that are populated in part, a quarter each: of base pages, and of huge pages of which the rest is unmapped. Then the
+/// split that frees it, once for each.
+fn kept(c: &mut Criterion) {
+    let pid = std::process::id() as i32;
+    let partly = Partly::new();
+    let mut group = c.benchmark_group("kept");
+    for kind in ["base", "huge"] {
+        let memory = Memory::new(1, kind == "huge");
+        let regions: Vec<u64> = (memory.range.start..memory.range.end)
+            .step_by(REGION_BYTES as usize)
+            .collect();
+        let quarter = REGION_BYTES / 4;
+        for region in &regions {
+            let rest = (region + quarter) as *mut libc::c_void;
+            // SAFETY: our own mapping, whose content nobody relies on.
+            let done = unsafe { libc::madvise(rest, (3 * quarter) as usize, libc::MADV_DONTNEED) };
+            assert_eq!(done, 0);
+        }
+        group.throughput(Throughput::Elements(regions.len() as u64));
+        group.bench_function(BenchmarkId::new("read", kind), |b| {
+            b.iter(|| partly.read(pid, &regions).expect("our own memory"));
+        });
+        let began = Instant::now();
+        for region in &regions {
+            // SAFETY: our own mapping; the advice leaves its content alone.
+            let done = unsafe { libc::madvise(*region as *mut libc::c_void, 4096, libc::MADV_COLD) };
+            assert_eq!(done, 0);
+        }
+        let took = began.elapsed() / regions.len() as u32;
+        eprintln!("kept/split/{kind}: {took:?} a region, once");
+        memory.advise(libc::MADV_DONTNEED);
+    }
+    group.finish();
+}
+
+criterion_group!(benches, touch, scan, kept);
 criterion_main!(benches);

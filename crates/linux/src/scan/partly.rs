@@ -72,7 +72,7 @@ impl Partly {
     }
 
     /// What the regions at these addresses keep, one for each. Pages shared with a forked process are left out: the kernel does not split for one
-    /// of several.
+    /// of several. What `mremap` has moved by less than a region is not seen.
     ///
     /// # Errors
     /// The process is gone, or its page tables cannot be read.
@@ -96,10 +96,12 @@ impl Partly {
 
     fn kept(&self, address: u64, entries: &Entries) -> Kept {
         let mut blocks: BTreeMap<u64, (u16, u64)> = BTreeMap::new();
-        for (entry, page) in entries.iter().zip((address..).step_by(BASE_BYTES as usize)) {
-            if entry & PRESENT != 0 && entry & EXCLUSIVE != 0 && entry & FRAME != 0 {
-                let first = entry & FRAME & !u64::from(BASE_PAGES - 1);
-                blocks.entry(first).or_insert((0, page)).0 += 1;
+        for (entry, at) in entries.iter().zip(0u64..) {
+            let frame = entry & FRAME;
+            // Page by page where it was in the huge page; of base pages one in 512 happens to be.
+            let is_in_place = frame != 0 && frame % u64::from(BASE_PAGES) == at;
+            if is_in_place && entry & PRESENT != 0 && entry & EXCLUSIVE != 0 {
+                blocks.entry(frame - at).or_insert((0, address + at * BASE_BYTES)).0 += 1;
             }
         }
         let mut kept = Kept::default();
