@@ -7,6 +7,7 @@ mod support;
 mod advise;
 mod child;
 mod edges;
+mod kept;
 mod maps;
 mod record;
 mod redis;
