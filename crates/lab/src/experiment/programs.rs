@@ -130,7 +130,9 @@ pub fn document(records: &[Record]) -> String {
     let seen = table::seen(records);
     let mut out = String::from(
         "# Real programs, measured\n\nMade by `make results` from the records in `results/programs`; do not edit. Medians of variants in \
-         alternation,\nrelative to base pages in the same record; speed above 1 is better, memory below 1.\n\n",
+         alternation,\nrelative to base pages in the same record; speed above 1 is better, memory below 1.\n\
+         Memory taken is resident memory and what is kept of huge pages of which a part is unmapped; records without it have\n\
+         resident memory only.\n\n",
     );
     table::origins(&mut out, records);
     let runs = records.iter().flat_map(|record| &record.runs);

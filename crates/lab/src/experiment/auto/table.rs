@@ -25,8 +25,8 @@ pub fn document(records: &[Record]) -> String {
         "# auto, measured\n\nWhat policy `auto` and its agent do to programs, against base pages and stock THP in the same run. \
          Made by\n`make results` from the records in `results/auto`; do not edit. Variants run in alternation; ratios are of \
          medians\nwithin a record. `auto` is what `mega run` does, `auto:agent` the agent alone, `auto:manager` what \
-         `mega manage` does.\nMemory taken is resident memory and what is kept of huge pages of which a part is unmapped; older records have\n\
-         resident memory only. A mean is over the whole run: who fills sooner has more of it.\n\
+         `mega manage` does.\nMemory taken is resident memory and what is kept of huge pages of which a part is unmapped; records without it\n\
+         have resident memory only. A mean is over the whole run: who fills sooner has more of it.\n\
          What a parent shares with its children counts once for each.\n\n",
     );
     origins(&mut out, records);
