@@ -49,7 +49,7 @@ fn what_is_unmapped_of_huge_pages_is_shown_and_given_back() {
     for policy in ["trim", "auto"] {
         let memory = parts();
         let (kept, text) = show(&pid);
-        assert!(kept >= KEPT && kept < KEPT + (16 << 20), "{kept} of {KEPT}: {text}");
+        assert!((KEPT..KEPT + (16 << 20)).contains(&kept), "{kept} of {KEPT}: {text}");
         assert!(text.contains("  kept: "), "{text}");
         let began = Instant::now();
         let manager = Manager::start(&["--policy", policy, "--interval", "500ms", &pid]);
