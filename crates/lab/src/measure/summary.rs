@@ -121,6 +121,12 @@ mod tests {
         let rss = at_most(&series("rss_bytes", &[Some(3.0), None, Some(9.0), Some(6.0)]));
         let expected = [("peak_rss_bytes".to_string(), 9.0), ("mean_rss_bytes".to_string(), 6.0)];
         assert_eq!(rss, BTreeMap::from(expected));
+        let taken = at_most(&series("taken_bytes", &[Some(4.0), None, Some(8.0)]));
+        let expected = [
+            ("peak_taken_bytes".to_string(), 8.0),
+            ("mean_taken_bytes".to_string(), 6.0),
+        ];
+        assert_eq!(taken, BTreeMap::from(expected));
         let free = at_most(&series("free_blocks", &[Some(3.0), Some(2.0), None]));
         assert_eq!(free, BTreeMap::from([("free_blocks".to_string(), 2.0)]));
     }
