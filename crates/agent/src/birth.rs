@@ -12,7 +12,7 @@ use mega_range::page::Field;
 use mega_range::span::REGION;
 
 use crate::sys::{self, advice};
-use crate::{libc, next, remap, status};
+use crate::{children, libc, next, remap, status};
 
 const FAILED: usize = usize::MAX;
 const READ_WRITE: i32 = 3;
@@ -97,6 +97,7 @@ pub unsafe extern "C" fn mmap(
     // SAFETY: the caller's.
     let mapped = unsafe { map(address, bytes, protection, flags, file, offset) };
     if mapped != FAILED {
+        children::maps(bytes as u64);
         born(mapped, bytes, protection, flags);
     }
     mapped

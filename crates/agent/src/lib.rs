@@ -12,6 +12,7 @@
 //! | `start` | constructor, reading the environment, fork |
 //! | `settings` | what the environment said |
 //! | `helper` | what runs beside the program: a process that shares its memory, or a thread |
+//! | `children` | which forked children get a helper at once |
 //! | `tick` | look, decide, act; how soon again |
 //! | `mappings` | which mappings there are |
 //! | `look` | what is populated in them |
@@ -38,6 +39,7 @@ extern crate std;
 
 mod act;
 mod birth;
+mod children;
 mod helper;
 mod libc;
 mod look;

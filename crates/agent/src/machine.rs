@@ -1,6 +1,6 @@
 //! What the machine and its owner allow: the settings of huge pages, free blocks, and limits of control groups.
 
-use mega_range::span::REGION;
+use mega_range::span::{PAGE, REGION};
 use mega_range::world::Faults;
 
 use crate::sys;
@@ -27,6 +27,14 @@ pub struct Machine {
     busy_until_ns: u64,
     settings_at_ns: u64,
     limits_at_ns: u64,
+}
+
+/// Resident memory in bytes.
+#[derive(Clone, Copy)]
+pub struct Resident {
+    pub bytes: u64,
+    /// That of no file.
+    pub anonymous: u64,
 }
 
 /// A control group whose memory is limited.
@@ -162,12 +170,16 @@ impl Machine {
         self.is_compacting = !contains(defrag, b"[never]") && !contains(defrag, b"[defer]");
     }
 
-    /// The program's resident memory in bytes.
-    pub fn resident(&self) -> Option<u64> {
+    /// The program's resident memory.
+    pub fn resident(&self) -> Option<Resident> {
         let mut buffer = [0u8; 128];
         let mut words = Text(read(self.statm, &mut buffer)?);
         let _size = words.word();
-        decimal(words.word()).map(|pages| pages.saturating_mul(mega_range::span::PAGE))
+        let (all, shared) = (decimal(words.word())?, decimal(words.word())?);
+        Some(Resident {
+            bytes: all.saturating_mul(PAGE),
+            anonymous: all.saturating_sub(shared).saturating_mul(PAGE),
+        })
     }
 
     /// Looks again at what may have changed.
@@ -223,7 +235,7 @@ impl Machine {
 
     /// Free blocks of all zones, in regions.
     fn free_blocks(&self) -> Option<u64> {
-        const ORDER: u32 = REGION.trailing_zeros() - mega_range::span::PAGE.trailing_zeros();
+        const ORDER: u32 = REGION.trailing_zeros() - PAGE.trailing_zeros();
         let mut buffer = [0u8; 4096];
         let mut lines = Text(read(self.buddyinfo, &mut buffer)?);
         let mut blocks = 0u64;

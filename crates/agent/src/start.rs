@@ -8,7 +8,7 @@ use mega_range::intent::Intent;
 use mega_range::page::Field;
 
 use crate::settings::{self, Settings};
-use crate::{birth, helper, libc, next, program, remap, status, sys, wait};
+use crate::{birth, children, helper, libc, next, program, remap, status, sys, wait};
 
 /// `off` starts nothing.
 const SWITCH: &[u8] = b"MEGA_AGENT";
@@ -76,6 +76,7 @@ fn begin(environment: usize, auxiliary: impl Fn(usize) -> usize) {
     }
     open_status(settings);
     helper::reap_left();
+    children::begin();
     helper::start();
     if let Some(register) = libc::register_atfork() {
         type Register = extern "C" fn(usize, usize, extern "C" fn(), usize) -> i32;
@@ -122,7 +123,7 @@ extern "C" fn after_fork() {
     if name.is_empty() || name.contains(&b'%') {
         open_status(settings);
     }
-    helper::start();
+    helper::start_in_child();
 }
 
 fn open_status(settings: &Settings) {

@@ -14,15 +14,16 @@ use mega_range::world::Conditions;
 use crate::act::Hands;
 use crate::birth;
 use crate::look::Look;
-use crate::machine::Machine;
+use crate::machine::{Machine, Resident};
 use crate::mappings::Mappings;
 use crate::settings::{self, Settings};
 use crate::status;
 use crate::sys::{self, Result};
 use crate::warm;
 
-/// A program that is smaller is only asked for its size.
-const LEAST_BYTES: u64 = 8 << 20;
+/// A program with less memory of its own is only asked for its size. Well before there are enough regions to judge by:
+/// the first look is dear, since it touches the tables that it fills.
+const LEAST_BYTES: u64 = REGION;
 /// The shortest pause while a region that was left to the program may be reached at any moment.
 const AHEAD_NS: u64 = 50_000;
 /// The pause while something happens.
@@ -30,13 +31,12 @@ const GROWING_NS: u64 = 2_000_000;
 /// The same once what the program maps is advised at birth, as long as none of its mappings were made unseen.
 const KNOWN_NS: u64 = 10_000_000;
 const UNSEEN_NS: u64 = 250_000_000;
-/// The first pause in a forked child: many end soon, or execute another program.
-const FORKED_NS: u64 = 10_000_000;
 /// The pause between collapses.
 const SWEEP_NS: u64 = 10_000_000;
-/// The longest pause, and from which one on pauses grow slowly: a program that has just begun to wait may soon go on.
+/// The longest pause, and the part of it by which each is longer than the last: a program that has just begun to wait
+/// may soon go on, and fills a region in less than a millisecond.
 const IDLE_NS: u64 = 300_000_000;
-const SLOWLY_NS: u64 = 40_000_000;
+const IDLE_PART: u64 = 64;
 /// Looks take a tenth of a processor at most, while nothing is done; a fiftieth where no processor is spare.
 const LOOK_SHARE: u64 = 9;
 const BUSY_LOOK_SHARE: u64 = 49;
@@ -117,14 +117,14 @@ pub unsafe fn run(ready: &Ready, mut nap: impl FnMut(u64) -> core::result::Resul
     // What earlier runs have shown is of use from the first mapping on.
     if settings::settings().earlier != Density::NONE {
         state.is_awake = true;
-        if let Some(resident) = mind.machine.resident() {
+        if let Some(resident) = mind.machine.resident().map(|resident| resident.bytes) {
             let now = sys::now_ns();
             mind.machine.look(now);
             let births = mind.auto.births(&conditions(mind, &state, now, resident));
             birth::allow(births, now);
         }
     }
-    let mut pause = if settings::is_forked() { FORKED_NS } else { GROWING_NS };
+    let mut pause = GROWING_NS;
     loop {
         if let Err(reason) = nap(pause) {
             return reason;
@@ -155,7 +155,10 @@ struct State {
 fn tick(mind: &mut Mind, maps: i32, state: &mut State) -> core::result::Result<u64, Reason> {
     let now = sys::now_ns();
     status::add(Field::Ticks, 1);
-    let resident = mind.machine.resident().ok_or(Reason::NoProc)?;
+    let Resident {
+        bytes: resident,
+        anonymous,
+    } = mind.machine.resident().ok_or(Reason::NoProc)?;
     state.peak = state.peak.max(resident);
     status::set(Field::Resident, resident);
     status::set(Field::Peak, state.peak);
@@ -165,14 +168,13 @@ fn tick(mind: &mut Mind, maps: i32, state: &mut State) -> core::result::Result<u
         state.resident = resident;
     }
     let idle = |state: &mut State| {
-        let part = if state.idle_ns < SLOWLY_NS { 2 } else { 64 };
-        state.idle_ns = (state.idle_ns + state.idle_ns / part).clamp(GROWING_NS, IDLE_NS);
+        state.idle_ns = (state.idle_ns + state.idle_ns / IDLE_PART).clamp(GROWING_NS, IDLE_NS);
         state.idle_ns
     };
     if grew {
         state.idle_ns = 0;
     }
-    state.is_awake |= resident >= LEAST_BYTES;
+    state.is_awake |= anonymous >= LEAST_BYTES;
     if !state.is_awake {
         return Ok(idle(state));
     }
@@ -226,7 +228,7 @@ fn tick(mind: &mut Mind, maps: i32, state: &mut State) -> core::result::Result<u
         Pace::Growing | Pace::Idle if conditions.is_busy => BUSY_LOOK_SHARE,
         _ => LOOK_SHARE,
     };
-    // The first look is dear, since it touches the tables that it fills.
+    // The first look is no measure.
     let share = if state.has_looked { share } else { 0 };
     state.has_looked = true;
     let floor = looked.saturating_mul(share).saturating_sub(acted);

@@ -235,6 +235,16 @@ fn forks_and_spawns_go_on() {
 }
 
 #[test]
+fn children_that_are_soon_over_get_a_helper_once_they_map_much_and_others_at_once() {
+    let _alone = alone();
+    let Some(ran) = run(&["children"]) else { return };
+    let ran = ran.ok();
+    let of = |what| ran.figure(what) as u32;
+    assert!(of("short") <= 2 && of("small") <= 1, "{}", ran.text());
+    assert_eq!((of("much"), of("long")), (16, 1), "{}", ran.text());
+}
+
+#[test]
 fn descriptors_are_the_programs_alone() {
     let _alone = alone();
     for arguments in [&["no-descriptors", "256"][..], &["pipe-ends"]] {

@@ -14,6 +14,7 @@
 //! | [`waste`] | how much memory may be spent on huge pages that the program does not use |
 //! | [`credit`] | how long a program may be stalled |
 //! | [`birth`] | advice for a mapping before its first touch |
+//! | [`children`] | which forked children get a helper at once |
 //! | [`warm`] | whether the machine's free blocks are backed |
 //! | [`profile`] | what was learned of a program in earlier runs |
 //! | [`ahead`] | populating ahead of the program, group by group |
@@ -29,6 +30,7 @@
 pub mod ahead;
 pub mod auto;
 pub mod birth;
+pub mod children;
 pub mod credit;
 pub mod density;
 pub mod intent;

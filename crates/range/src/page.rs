@@ -122,11 +122,13 @@ pub enum Reason {
     NotConfined = 1007,
     /// The program waits for children of all kinds, as tracers do: the helper would be one.
     WaitsForClones = 1008,
+    /// The program's children end soon.
+    ShortChildren = 1009,
 }
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Reason; 9] = [
+    pub const ALL: [Reason; 10] = [
         Reason::Never,
         Reason::NoProc,
         Reason::NoTidWord,
@@ -136,6 +138,7 @@ impl Reason {
         Reason::Disabled,
         Reason::NotConfined,
         Reason::WaitsForClones,
+        Reason::ShortChildren,
     ];
 
     /// In words.
@@ -150,6 +153,7 @@ impl Reason {
             Reason::Disabled => "the program switched huge pages off for itself",
             Reason::NotConfined => "the helper could not be confined",
             Reason::WaitsForClones => "the program waits for children of all kinds, as tracers do",
+            Reason::ShortChildren => "the program's children end soon: it gets a helper once it maps much",
         }
     }
 }

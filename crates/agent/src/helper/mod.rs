@@ -10,7 +10,7 @@ mod thread;
 
 use mega_range::page::{Field, Reason};
 
-use crate::status;
+use crate::{children, status};
 
 /// Starts what suits the program.
 pub fn start() {
@@ -20,6 +20,16 @@ pub fn start() {
     }
     if let Err(reason) = process::start() {
         say(reason);
+    }
+}
+
+/// In a forked child: starts what suits it, unless it will be over before that is of use.
+pub fn start_in_child() {
+    if children::is_helped_now() {
+        start();
+    } else {
+        thread::allow();
+        say(Why::Reason(Reason::ShortChildren));
     }
 }
 

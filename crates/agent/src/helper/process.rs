@@ -6,11 +6,12 @@
 
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
 
+use mega_range::children::SHORT_NS;
 use mega_range::page::{Field, Reason};
 
 use super::{sandbox, say, Why};
 use crate::text::{digits_of, Path};
-use crate::{settings, status, sys, tick};
+use crate::{children, settings, status, sys, tick};
 
 /// The helper's process, while there is one.
 static HELPER: AtomicI32 = AtomicI32::new(0);
@@ -105,6 +106,12 @@ fn helper(pid: u32) -> Reason {
             Err(Reason::ProgramLeft)
         }
     };
+    // Many forked children end soon, or execute another program: until then there is nothing to be opened for.
+    if children::is_new() {
+        // SAFETY: as above.
+        unsafe { sys::futex_wait(word, pid, SHORT_NS) };
+        children::was_short(left().is_err());
+    }
     // Many programs are over before all this is done, and wait for the helper to leave.
     // SAFETY: this is the one helper.
     let ready = left().and_then(|()| unsafe { tick::open(settings::settings()) });

@@ -353,6 +353,49 @@ static void forks(void) {
 	CHECK(waitpid(-1, 0, WNOHANG) == -1 && errno == ECHILD);
 }
 
+// Forks so many children, which map something, and are over once they have a helper or after so long. Counts those
+// with a helper.
+static int with_helper(int children, int ms, size_t maps) {
+	int count = 0;
+	for (int i = 0; i < children; i++) {
+		pid_t pid = fork();
+		CHECK(pid >= 0);
+		if (!pid) {
+			if (maps)
+				map(maps);
+			int has = 0;
+			for (int look = 0; look < ms && !has; look++) {
+				pause_ms(1);
+				has = helper() != 0;
+			}
+			_exit(has);
+		}
+		int status;
+		CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status));
+		count += WEXITSTATUS(status);
+	}
+	return count;
+}
+
+// A child is short up to 10 ms.
+static void children(void) {
+	wait_for_helper();
+	printf("first %d\n", with_helper(8, 3, 0));
+	printf("short %d\n", with_helper(32, 3, 0));
+	printf("small %d\n", with_helper(16, 3, MB));
+	printf("much %d\n", with_helper(16, 1000, 8 * MB));
+	for (int i = 0; i < 16; i++) {
+		pid_t pid = fork();
+		CHECK(pid >= 0);
+		if (!pid) {
+			pause_ms(60);
+			_exit(0);
+		}
+		CHECK(waitpid(pid, 0, 0) == pid);
+	}
+	printf("long %d\n", with_helper(1, 1000, 0));
+}
+
 static void spawns(char *self) {
 	extern char **environ;
 	for (int i = 0; i < 50; i++) {
@@ -664,6 +707,7 @@ int main(int count, char **arguments) {
 	MODE("single", single())
 	MODE("confined", confined())
 	MODE("forks", forks())
+	MODE("children", children())
 	MODE("shared", shared())
 	MODE("spawns", spawns(arguments[0]))
 	MODE("no-descriptors", no_descriptors(bytes))
