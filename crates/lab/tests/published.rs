@@ -4,6 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use mega_lab::documents::fill;
+use mega_lab::experiment::auto::gates::{gates, Seen};
+use mega_lab::experiment::auto::reasons;
 use mega_lab::experiment::{family, programs, tables};
 use mega_lab::report::folder;
 use mega_lab::result::Record;
@@ -184,6 +186,20 @@ fn pages_of_a_family_are_made_from_its_records() {
         let family = family::find(name).expect("a family");
         is_or_becomes(path, &(family.document)(&records));
         is_or_becomes(&path.replace(".md", ".svg"), &(family.picture)(&records));
+    }
+}
+
+#[test]
+fn what_is_missed_has_a_reason() {
+    let records = records("auto");
+    let seen: Vec<Seen<'_>> = records.iter().map(|record| Seen { record, case: 0 }).collect();
+    for gate in gates(&seen) {
+        assert!(
+            gate.reached() != Some(false) || reasons::of(&gate.what).is_some(),
+            "{}: {:?}",
+            gate.what,
+            gate.figure
+        );
     }
 }
 

@@ -6,6 +6,7 @@ use super::{Experiment, GIB};
 
 pub mod gates;
 pub mod picture;
+pub mod reasons;
 pub mod table;
 
 /// The first is the baseline.

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::gates::{gates, Seen, ROUNDS};
-use super::VARIANTS;
+use super::gates::{gates, Gate, Seen, ROUNDS};
+use super::{reasons, VARIANTS};
 use crate::result::Record;
 
 /// The conditions in their order, with what they are.
@@ -30,8 +30,9 @@ pub fn document(records: &[Record]) -> String {
          What a parent shares with its children counts once for each.\n\n",
     );
     origins(&mut out, records);
+    let all = gates(&seen);
     out += "## Gates\n\n| gate | measured | goal | verdict |\n| --- | --- | --- | --- |\n";
-    for gate in gates(&seen) {
+    for gate in &all {
         let figure = gate.figure.map_or("–".to_string(), |figure| format!("{figure:.2}"));
         let worst = gate.worst.as_ref().map_or(String::new(), |name| format!(" ({name})"));
         let sign = if gate.at_least { "≥" } else { "≤" };
@@ -49,6 +50,15 @@ pub fn document(records: &[Record]) -> String {
             gate.goal,
             gate.verdict()
         );
+    }
+    let is_missed = |gate: &&Gate| gate.reached() == Some(false);
+    let missed: Vec<&str> = all
+        .iter()
+        .filter(is_missed)
+        .filter_map(|gate| reasons::of(&gate.what))
+        .collect();
+    if !missed.is_empty() {
+        let _ = writeln!(out, "\n### What is missed, and why\n\n{}", missed.join("\n"));
     }
     for (condition, words) in CONDITIONS {
         let there: Vec<&Seen<'_>> = seen.iter().filter(|seen| seen.condition() == condition).collect();
@@ -130,7 +140,6 @@ pub(in crate::experiment) fn origins(out: &mut String, records: &[Record]) {
 #[cfg(test)]
 pub(in crate::experiment) mod tests {
     use super::*;
-    use crate::experiment::auto::gates::Gate;
     use crate::report::synthetic::{self, Options};
     use crate::result::{Better, Metric, Outcome, Run, Unit};
 
