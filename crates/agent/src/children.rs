@@ -33,8 +33,8 @@ fn shared() -> Option<&'static Shared> {
     (at != 0).then(|| unsafe { &*(at as *const Shared) })
 }
 
-/// In a new child: whether it gets a helper at once.
-pub fn is_helped_now() -> bool {
+/// Counts a new child, which this is: whether it gets a helper at once.
+pub fn born() -> bool {
     let is_helped = shared().is_none_or(|shared| {
         let nth = shared.count.fetch_add(1, Ordering::Relaxed);
         is_helped(nth, shared.short.load(Ordering::Relaxed))

@@ -25,7 +25,7 @@ pub fn start() {
 
 /// In a forked child: starts what suits it, unless it will be over before that is of use.
 pub fn start_in_child() {
-    if children::is_helped_now() {
+    if children::born() {
         start();
     } else {
         thread::allow();

@@ -1,6 +1,6 @@
-//! Why goals are missed: what is known of it, and what was tried (`missed.md`).
+//! Why goals are missed: what is known of it, and what was tried (`missed.txt`).
 
-const TEXT: &str = include_str!("missed.md");
+const TEXT: &str = include_str!("missed.txt");
 
 /// Which gates it is about, each with its paragraph.
 pub fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
