@@ -3,7 +3,7 @@
 
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-use mega_range::children::{is_helped, MUCH};
+use mega_range::children::{self as rule, is_helped, MUCH};
 
 use crate::{helper, sys};
 
@@ -42,6 +42,11 @@ pub fn born() -> bool {
     IS_WITHOUT.store(u32::from(!is_helped), Ordering::Relaxed);
     IS_NEW.store(u32::from(is_helped), Ordering::Relaxed);
     is_helped
+}
+
+/// Whether the program's children are short, as far as is known.
+pub fn are_short() -> bool {
+    shared().is_some_and(|shared| rule::are_short(shared.short.load(Ordering::Relaxed)))
 }
 
 /// Whether this helper is to see first whether its program is a short child.

@@ -13,6 +13,7 @@ use mega_range::world::Conditions;
 
 use crate::act::Hands;
 use crate::birth;
+use crate::children;
 use crate::look::Look;
 use crate::machine::{Machine, Resident};
 use crate::mappings::Mappings;
@@ -268,6 +269,7 @@ fn conditions(mind: &Mind, state: &State, now: u64, resident: u64) -> Conditions
         left_bytes: mind.machine.left(),
         is_mapping: now.saturating_sub(state.mapping_ns) < MAPPING_NS,
         is_forked: settings::is_forked(),
+        has_short_children: children::are_short(),
         is_busy: mind.machine.is_busy(now),
     }
 }

@@ -13,9 +13,14 @@ pub const SEEN: u32 = 16;
 /// Bytes that a child without a helper has to map at a time to get one.
 pub const MUCH: u64 = 8 << 20;
 
+/// Whether children are short of whose last ones so many in a row were.
+pub fn are_short(short: u32) -> bool {
+    short >= IN_A_ROW
+}
+
 /// Whether the `nth` child of a program gets a helper at once, of whose last ones so many in a row were short.
 pub fn is_helped(nth: u32, short: u32) -> bool {
-    short < IN_A_ROW || nth % SEEN == 0
+    !are_short(short) || nth % SEEN == 0
 }
 
 #[cfg(test)]

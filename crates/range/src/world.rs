@@ -49,6 +49,8 @@ pub struct Conditions {
     pub is_mapping: bool,
     /// The program is a forked child: others like it may each have a copy of their parent's memory.
     pub is_forked: bool,
+    /// The program's own children are soon over, and with them their copies of its memory.
+    pub has_short_children: bool,
     /// Whoever helps takes processor time away from somebody.
     pub is_busy: bool,
 }

@@ -14,6 +14,8 @@ use crate::world::{Conditions, Faults, Memory};
 
 /// When a range has paused where no processor is spare: what is soon freed again is not worth the time.
 const BUSY_PAUSE_NS: u64 = 1_000_000_000;
+/// When a range has paused whose program forks short children: each copies the page tables of what is not huge.
+const FORKING_PAUSE_NS: u64 = 50_000_000;
 /// The pauses between sweeps of a range.
 const SWEEP_NS: (u64, u64) = (1_000_000_000, 64_000_000_000);
 
@@ -22,8 +24,10 @@ const COLLAPSES: u32 = 4;
 /// Regions of one tick whose huge pages are split.
 const RELEASES: u32 = 8;
 /// The part of the waste allowed that may be copies of memory shared with children. It is small and never given back:
-/// nobody says when the last child has ended.
+/// nobody says when the last child has ended. Where children are short the copies last no longer than they do, unless one
+/// turns out to stay.
 const COPIES_PART: u64 = 8;
+const SHORT_COPIES_PART: u64 = 2;
 
 /// What sweeps may yet do.
 pub(super) struct Left {
@@ -71,7 +75,14 @@ impl Auto {
             return;
         }
         // Where faults may not map huge pages, what lies well behind the edge is collapsed while the range grows.
-        let pause = if conditions.is_busy { BUSY_PAUSE_NS } else { PAUSE_NS };
+        let pause = match conditions {
+            Conditions { is_busy: true, .. } => BUSY_PAUSE_NS,
+            Conditions {
+                has_short_children: true,
+                ..
+            } => FORKING_PAUSE_NS,
+            _ => PAUSE_NS,
+        };
         let is_growing = range.has_grown_within(pause, now);
         let end = if !is_growing {
             range.end()
@@ -191,7 +202,14 @@ impl Auto {
             _ => conditions.allowed_regions(),
         };
         let regions = allowed.saturating_sub(self.table.regions_ahead() + self.copied_regions);
-        let copies = if conditions.is_forked { 0 } else { allowed / COPIES_PART };
+        let copies = match conditions {
+            Conditions { is_forked: true, .. } => 0,
+            Conditions {
+                has_short_children: true,
+                ..
+            } => allowed / SHORT_COPIES_PART,
+            _ => allowed / COPIES_PART,
+        };
         Left {
             collapses: COLLAPSES,
             releases: RELEASES,
