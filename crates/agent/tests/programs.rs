@@ -232,6 +232,18 @@ fn what_a_child_shares_is_collapsed_for_the_parent_within_an_eighth_of_the_waste
 }
 
 #[test]
+fn what_short_children_share_is_collapsed_soon() {
+    let _alone = alone();
+    // A program that does not fork would have to pause for longer than this one runs.
+    let collapsed = (0..5).map_while(|_| Some(while_advised(|| run(&["requests"]))?.ok().page(Field::Collapsed)));
+    let collapsed: Vec<_> = collapsed.collect();
+    assert!(
+        collapsed.is_empty() || collapsed.iter().any(|&regions| regions > 0),
+        "{collapsed:?}"
+    );
+}
+
+#[test]
 fn forks_and_spawns_go_on() {
     let _alone = alone();
     for mode in ["forks", "spawns"] {

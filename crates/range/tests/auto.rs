@@ -43,6 +43,20 @@ fn what_is_filled_in_order_becomes_huge_without_waste_beyond_the_allowance() {
     assert_eq!(world.kernel.resident(), world.kernel.touched());
 }
 
+#[test]
+fn what_was_filled_before_the_advice_is_collapsed_once_the_program_has_paused() {
+    let mut world = world();
+    world.kernel.map(span(1000, 1500));
+    world.fill(span(1000, 1200), 512);
+    let is_ahead = |world: &World| world.auto.table().ranges().iter().any(|range| range.ahead.is_on());
+    let before = world.kernel.huge();
+    world.ticks(150);
+    assert!(is_ahead(&world) && world.kernel.huge() == before);
+    world.ticks(150);
+    // What is populated ahead of it is still waited for.
+    assert!(is_ahead(&world) && world.kernel.huge() >= before + 4);
+}
+
 /// So a JVM's G1 fills what it has committed.
 #[test]
 fn what_is_filled_from_its_end_downwards_becomes_huge_too() {

@@ -326,6 +326,25 @@ static void shared(void) {
 	say_memory();
 }
 
+// A server, for so long: each child changes some pages of its own copy, and is soon over.
+static void requests(double seconds) {
+	char *memory = map(128 * MB);
+	fill(memory, 128 * MB);
+	for (double begun = now(); now() - begun < seconds;) {
+		pid_t child = fork();
+		int status;
+		CHECK(child >= 0);
+		if (!child) {
+			for (int j = 0; j < 20; j++)
+				memory[number() % (128 * MB)] = 1;
+			_exit(0);
+		}
+		CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && !WEXITSTATUS(status));
+	}
+	check(memory, 128 * MB);
+	say_memory();
+}
+
 static void forks(void) {
 	char *memory = map(128 * MB);
 	fill(memory, 128 * MB);
@@ -707,6 +726,7 @@ int main(int count, char **arguments) {
 	MODE("single", single())
 	MODE("confined", confined())
 	MODE("forks", forks())
+	MODE("requests", requests(0.17))
 	MODE("children", children())
 	MODE("shared", shared())
 	MODE("spawns", spawns(arguments[0]))

@@ -71,22 +71,23 @@ impl Auto {
     ) {
         let now = conditions.now_ns;
         let memory_only = self.intent == Intent::Memory;
-        if range.advice == Advice::Ineligible || range.ahead.is_on() {
+        if range.advice == Advice::Ineligible {
             return;
         }
         // Where faults may not map huge pages, what lies well behind the edge is collapsed while the range grows.
-        let pause = match conditions {
-            Conditions { is_busy: true, .. } => BUSY_PAUSE_NS,
-            Conditions {
-                has_short_children: true,
-                ..
-            } => FORKING_PAUSE_NS,
-            _ => PAUSE_NS,
+        let pause = if conditions.has_short_children {
+            FORKING_PAUSE_NS
+        } else if conditions.is_busy {
+            BUSY_PAUSE_NS
+        } else {
+            PAUSE_NS
         };
         let is_growing = range.has_grown_within(pause, now);
-        let end = if !is_growing {
+        let end = if !is_growing && range.ahead.is_on() {
+            range.ahead.at_most_untouched().start
+        } else if !is_growing {
             range.end()
-        } else if range.advice == Advice::Asked || conditions.faults == Faults::Always {
+        } else if range.ahead.is_on() || range.advice == Advice::Asked || conditions.faults == Faults::Always {
             0
         } else {
             range.edge.saturating_sub(8 * REGION).min(range.end())
@@ -96,7 +97,7 @@ impl Auto {
         }
         self.is_swept = false;
         if range.sweep >= end {
-            if !is_growing {
+            if !is_growing && !range.ahead.is_on() {
                 // A sweep that found something is followed by another soon.
                 range.sweep = crate::span::up(range.span.start);
                 range.is_swept = true;
