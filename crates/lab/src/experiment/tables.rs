@@ -107,7 +107,9 @@ fn label(variant: &str) -> &str {
     match variant {
         "base" => "base pages",
         "thp-always" => "stock THP",
+        "thp-always+trim" => "stock THP + trim",
         "thp-always-defrag" => "THP, aggressive",
+        "thp-always-defrag+trim" => "THP, aggressive + trim",
         "mthp-64k" => "64 KB folios",
         INGENS => "Ingens",
         MEGA => "MEGA",

@@ -1,5 +1,6 @@
 //! docs/auto.md, from records alone.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use super::gates::{gates, Gate, Seen, ROUNDS};
@@ -117,25 +118,37 @@ fn rows(out: &mut String, seen: &[&Seen<'_>], variants: &[&str], figure: impl Fn
 
 /// Where and how the records were made, each said once.
 pub(in crate::experiment) fn origins(out: &mut String, records: &[Record]) {
-    let mut lines = std::collections::BTreeSet::new();
+    let mut origins: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for record in records {
         let (machine, settings) = (&record.machine, &record.settings);
-        lines.insert(format!(
-            "- {} processors, {:.0} GB, {}, Linux {}{}; mega {} ({}), seed {}, {} rounds\n",
+        let origin = format!(
+            "- {} processors, {:.0} GB, {}, Linux {}{}; mega {}, seed {}, {} round{}; commits",
             machine.processors,
             machine.memory_bytes as f64 / 1e9,
             machine.processor,
             machine.kernel,
             if machine.virtual_machine { ", virtual" } else { "" },
             settings.version,
-            settings.commit.as_deref().unwrap_or("unknown commit"),
             settings.seed,
             settings.rounds,
-        ));
+            if settings.rounds == 1 { "" } else { "s" },
+        );
+        let commit = settings.commit.as_deref().unwrap_or("unknown");
+        origins.entry(origin).or_default().insert(commit.to_string());
     }
-    lines.iter().for_each(|line| *out += line);
+    for (origin, commits) in origins {
+        *out += &origin;
+        let commits: Vec<_> = commits.into_iter().collect();
+        for line in commits.chunks(COMMITS) {
+            *out += &format!("\n  {}", line.join(", "));
+        }
+        *out += "\n";
+    }
     *out += "\n";
 }
+
+/// Commits on a line.
+const COMMITS: usize = 8;
 
 #[cfg(test)]
 pub(in crate::experiment) mod tests {
