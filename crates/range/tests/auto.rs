@@ -452,8 +452,9 @@ fn memory_shared_with_children_is_collapsed_as_far_as_its_copies_may_be_waste() 
 /// Each fork copies the page tables of what is not huge.
 #[test]
 fn where_children_are_short_more_is_collapsed_and_sooner() {
-    let copied = |is_advised: bool, has_short_children, ms| {
+    let copied_by = |is_busy, is_advised: bool, has_short_children, ms| {
         let mut world = world();
+        world.conditions.is_busy = is_busy;
         world.conditions.is_short_of_blocks = !is_advised;
         world.kernel.map(span(1000, 1100));
         world.fill(span(1000, 1100), if is_advised { 512 } else { 5000 });
@@ -464,11 +465,15 @@ fn where_children_are_short_more_is_collapsed_and_sooner() {
         assert!(world.waste <= waste::LEAST);
         world.kernel.copied
     };
+    let copied = |is_advised, is_short, ms| copied_by(false, is_advised, is_short, ms);
     let allowed = Conditions::default().allowed_regions();
     assert_eq!(copied(false, false, 1000), allowed / 8);
     assert_eq!(copied(false, true, 1000), allowed / 2);
     assert_eq!(copied(true, false, 100), 0);
     assert!(copied(true, true, 100) >= 4);
+    // A server that forks is busy, and shall not wait until it is not.
+    assert_eq!(copied_by(true, true, false, 500), 0);
+    assert!(copied_by(true, true, true, 100) >= 4);
 }
 
 /// A program that has filled ten mappings, every so many-th page.

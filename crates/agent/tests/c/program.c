@@ -326,7 +326,7 @@ static void shared(void) {
 	say_memory();
 }
 
-// A server, for so long: each child changes some pages of its own copy, and is soon over.
+// A server, for so long: each child finds what is collapsed meanwhile, changes some pages of its own copy, and is over.
 static void requests(double seconds) {
 	char *memory = map(128 * MB);
 	fill(memory, 128 * MB);
@@ -335,6 +335,7 @@ static void requests(double seconds) {
 		int status;
 		CHECK(child >= 0);
 		if (!child) {
+			check(memory, 24 * MB);
 			for (int j = 0; j < 20; j++)
 				memory[number() % (128 * MB)] = 1;
 			_exit(0);

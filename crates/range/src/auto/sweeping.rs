@@ -83,14 +83,13 @@ impl Auto {
             PAUSE_NS
         };
         let is_growing = range.has_grown_within(pause, now);
-        let end = if !is_growing && range.ahead.is_on() {
-            range.ahead.at_most_untouched().start
-        } else if !is_growing {
-            range.end()
-        } else if range.ahead.is_on() || range.advice == Advice::Asked || conditions.faults == Faults::Always {
-            0
-        } else {
-            range.edge.saturating_sub(8 * REGION).min(range.end())
+        let is_mapped_huge = range.advice == Advice::Asked || conditions.faults == Faults::Always;
+        let end = match (range.ahead.is_on(), is_growing) {
+            (false, false) => range.end(),
+            // What the program has not touched yet is still waited for.
+            (true, false) => range.ahead.at_most_untouched().start,
+            (false, true) if !is_mapped_huge => range.edge.saturating_sub(8 * REGION).min(range.end()),
+            (_, true) => 0,
         };
         if now < range.sweep_at_ns {
             return;
@@ -203,13 +202,12 @@ impl Auto {
             _ => conditions.allowed_regions(),
         };
         let regions = allowed.saturating_sub(self.table.regions_ahead() + self.copied_regions);
-        let copies = match conditions {
-            Conditions { is_forked: true, .. } => 0,
-            Conditions {
-                has_short_children: true,
-                ..
-            } => allowed / SHORT_COPIES_PART,
-            _ => allowed / COPIES_PART,
+        let copies = if conditions.is_forked {
+            0
+        } else if conditions.has_short_children {
+            allowed / SHORT_COPIES_PART
+        } else {
+            allowed / COPIES_PART
         };
         Left {
             collapses: COLLAPSES,
