@@ -202,6 +202,28 @@ pub(in crate::experiment) mod tests {
     }
 
     #[test]
+    fn a_machine_is_said_once_with_its_commits() {
+        let of = |commit: &str, kernel: &str| {
+            let mut record = touch("unfragmented", &[("base", 1.0)]);
+            record.settings.commit = Some(commit.into());
+            record.settings.rounds = 1;
+            record.machine.kernel = kernel.into();
+            record
+        };
+        let mut out = String::new();
+        origins(
+            &mut out,
+            &[of("b", "6.18"), of("a", "6.18"), of("b", "6.18"), of("c", "6.1")],
+        );
+        let lines: Vec<&str> = out.lines().collect();
+        assert_eq!((lines[1], lines[3], lines.len()), ("  c", "  a, b", 5), "{out}");
+        assert!(
+            lines[2].contains("Linux 6.18") && lines[2].ends_with("1 round; commits"),
+            "{out}"
+        );
+    }
+
+    #[test]
     fn a_gate_is_reached_missed_or_not_measured_and_few_rounds_or_doubt_are_no_verdict() {
         let times = [("base", 20.0), ("thp-always", 4.0), ("auto", 2.0)];
         let mut records = [touch("unfragmented", &times)];
