@@ -87,6 +87,9 @@ struct Filled {
 fn filled(bytes: u64, advice: i32) -> Result<(Scratch, Filled), Errno> {
     let mut memory = Scratch::map((bytes + HUGE_PAGE_BYTES) as usize)?;
     memory.advise(advice)?;
+    // Filled once before: what is measured is the kernel, and not a host that has yet to provide the memory.
+    memory.touch(memory.range(), BASE_PAGE_BYTES as usize);
+    memory.drop_pages(memory.range())?;
     let first = memory.range().start.next_multiple_of(HUGE_PAGE_BYTES);
     let (mut times, mut first_page) = (Vec::new(), Vec::new());
     for region in (first..first + bytes).step_by(HUGE_PAGE_BYTES as usize) {
@@ -96,7 +99,7 @@ fn filled(bytes: u64, advice: i32) -> Result<(Scratch, Filled), Errno> {
         memory.touch(region..region + HUGE_PAGE_BYTES, BASE_PAGE_BYTES as usize);
         times.push(nanoseconds(began.elapsed()));
     }
-    // A tenth of them: others may have met a busy processor, or memory that a host has yet to provide.
+    // A tenth of them: others may have met a busy processor.
     let low = |list: &mut Vec<f64>| {
         list.sort_by(f64::total_cmp);
         list.get(list.len() / 10).copied().unwrap_or(0.0)

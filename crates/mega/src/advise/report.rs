@@ -290,6 +290,7 @@ pub fn to_json(report: &Report<'_>) -> Value {
                 "pid": seen.pid,
                 "name": seen.name,
                 "cpu_s": seen.cpu.as_secs_f64(),
+                "system_s": seen.system.as_secs_f64(),
                 "faults": seen.faults,
                 "touches": seen.touches,
                 "pages_in_use": seen.in_use,

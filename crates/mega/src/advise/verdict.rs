@@ -122,11 +122,9 @@ fn saved(seen: &Seen, costs: &Costs) -> (f64, f64, f64) {
     let dense = seen.layout.dense_bytes as f64 / seen.layout.resident_bytes.max(1) as f64;
     let (least, most) = costs.saved_touch_ns();
     let missed = seen.touches * missed * 1e-9;
-    (
-        missed * least,
-        missed * most,
-        seen.faults as f64 * dense * costs.saved_fault_ns().max(0.0) * 1e-9,
-    )
+    let faults = seen.faults as f64 * dense * costs.saved_fault_ns().max(0.0) * 1e-9;
+    // No more than the kernel used in all, whatever a fault cost us.
+    (missed * least, missed * most, faults.min(seen.system.as_secs_f64()))
 }
 
 /// Share saved, and the spread within one kind, by processor time.
@@ -253,6 +251,7 @@ mod tests {
                 ..Layout::default()
             },
             cpu: Duration::from_secs(10),
+            system: Duration::from_secs(5),
             windows: 10,
             ..Seen::default()
         }
@@ -311,6 +310,13 @@ mod tests {
             found.estimate.faults > 0.08 && found.estimate.translation == 0.0,
             "{found:?}"
         );
+        let found = of(Seen {
+            faults: 3_000_000,
+            system: Duration::from_millis(100),
+            ..dense(2)
+        });
+        assert_eq!(found.verdict, Verdict::DoNotBother, "the kernel used a hundredth");
+        assert_eq!(found.estimate.faults, 0.01);
     }
 
     #[test]

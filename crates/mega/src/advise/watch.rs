@@ -42,6 +42,8 @@ pub struct Seen {
     pub layout: Layout,
     /// Processor time while it was watched.
     pub cpu: Duration,
+    /// The kernel's part of it.
+    pub system: Duration,
     /// Page faults meanwhile.
     pub faults: u64,
     /// Touches of base pages in dense regions, estimated over all the time that it was watched.
@@ -54,11 +56,19 @@ pub struct Seen {
     pub unseen: Option<String>,
 }
 
+/// What a process had used when the watch began.
+#[derive(Default)]
+struct Had {
+    user_ticks: u64,
+    system_ticks: u64,
+    faults: u64,
+}
+
 /// One that is being watched.
 struct One {
     process: Process,
     seen: Seen,
-    at_first: (u64, u64),
+    at_first: Had,
     /// Dense regions as of the last look.
     dense: Vec<u64>,
     look_at: Instant,
@@ -95,10 +105,14 @@ pub fn watch(
                 .is_some_and(|one| one.process.start_ticks() == now.start_ticks);
             if !known {
                 done.extend(watched.remove(&member.pid).map(|one| one.seen));
-                // What a process had used when the watch began; one that is found later was started meanwhile.
+                // One that is found later was started meanwhile.
                 let had = match is_first {
-                    true => (now.user_ticks + now.system_ticks, now.minor_faults),
-                    false => (0, 0),
+                    true => Had {
+                        user_ticks: now.user_ticks,
+                        system_ticks: now.system_ticks,
+                        faults: now.minor_faults,
+                    },
+                    false => Had::default(),
                 };
                 let Some(one) = One::begin(root, member.pid, &now, had) else {
                     continue;
@@ -109,8 +123,10 @@ pub fn watch(
                 continue;
             };
             one.seen.name.clone_from(&now.comm);
-            one.seen.cpu = ticks((now.user_ticks + now.system_ticks).saturating_sub(one.at_first.0));
-            one.seen.faults = now.minor_faults.saturating_sub(one.at_first.1);
+            let had = &one.at_first;
+            one.seen.system = ticks(now.system_ticks.saturating_sub(had.system_ticks));
+            one.seen.cpu = one.seen.system + ticks(now.user_ticks.saturating_sub(had.user_ticks));
+            one.seen.faults = now.minor_faults.saturating_sub(had.faults);
             if now.rss_bytes >= LEAST_BYTES {
                 there.push((now.rss_bytes, member.pid));
             }
@@ -143,7 +159,7 @@ fn ticks(ticks: u64) -> Duration {
 }
 
 impl One {
-    fn begin(root: &ProcRoot, pid: u32, now: &stat::Stat, at_first: (u64, u64)) -> Option<Self> {
+    fn begin(root: &ProcRoot, pid: u32, now: &stat::Stat, at_first: Had) -> Option<Self> {
         let process = Process::open(root, pid).ok()?;
         let at = Instant::now();
         Some(Self {
