@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mega_core::host::{Host, HostEvent, Look, Wants};
 use mega_core::observe::Region;
@@ -235,11 +235,9 @@ fn a_stop_request_ends_a_look_at_many_processes_and_one_at_a_large_one() {
             rustix::io::write(&write, b".").unwrap();
             std::thread::sleep(Duration::from_secs(60));
         });
-        let began = Instant::now();
         assert!(!host.is_stopped());
         host.observe(&WANTS);
         assert!(host.is_stopped());
-        assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
         assert!(script.lock().unwrap().scans < 10);
     }
 }

@@ -25,6 +25,8 @@ const WANTS: Wants = Wants {
     contents: false,
     contents_cpu: Duration::ZERO,
 };
+/// Nothing here takes so long, unless it waits for the lock.
+const LONG: Duration = Duration::from_secs(20);
 /// The child that holds its lock finds the file's path here.
 const VARIABLE: &str = "MEGA_TEST_LOCKED_FILE";
 
@@ -193,7 +195,7 @@ fn is_locked(pid: u32) -> bool {
 fn eventually(what: &str, mut so: impl FnMut() -> bool) {
     let began = Instant::now();
     while !so() {
-        assert!(began.elapsed() < Duration::from_secs(20), "not within 20 s: {what}");
+        assert!(began.elapsed() < LONG, "not within {LONG:?}: {what}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -247,9 +249,14 @@ fn a_process_that_holds_its_mmap_lock_is_said_and_left_alone_and_holds_up_nobody
     let (pids, unscanned, said, took) = seen(&mut host);
     assert_eq!((pids, unscanned), (vec![others], 1));
     assert!(said.len() == 1 && said[0].contains(&pid.to_string()), "{said:?}");
-    assert!(took < Duration::from_secs(3), "{took:?}");
-    let (pids, unscanned, said, took) = seen(&mut host);
-    assert_eq!((pids, unscanned, said), (vec![others], 1, vec![]));
+    assert!(took < LONG, "{took:?}");
+    // The machine may be slow at one time, and not at five.
+    let again = (0..5).map(|_| {
+        let (pids, unscanned, said, took) = seen(&mut host);
+        assert_eq!((pids, unscanned, said), (vec![others], 1, vec![]));
+        took
+    });
+    let took = again.min().unwrap();
     assert!(
         took < Duration::from_millis(500),
         "{took:?}: it is not waited for again"
@@ -269,7 +276,7 @@ fn a_process_that_holds_its_mmap_lock_is_said_and_left_alone_and_holds_up_nobody
     };
     let began = Instant::now();
     assert_eq!(host.act(&action).error, Some(CallError::Busy));
-    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+    assert!(began.elapsed() < LONG, "{:?}", began.elapsed());
 
     // Nor does a look for people (`mega show`, `mega top`, `mega map`), which says why it sees nothing.
     let (mut scanner, _) = choose(Preference::Best).unwrap();
@@ -278,7 +285,7 @@ fn a_process_that_holds_its_mmap_lock_is_said_and_left_alone_and_holds_up_nobody
     let mapped = region_map(&ProcRoot::default(), scanner.as_mut(), pid, 1).unwrap_err();
     assert!(shown.is_locked() && mapped.is_locked(), "{shown}; {mapped}");
     assert!(shown.to_string().contains("mmap_lock"), "{shown}");
-    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+    assert!(began.elapsed() < LONG, "{:?}", began.elapsed());
 
     locked.file.abort();
     eventually("it is managed again", || seen(&mut host).0.len() == 2);

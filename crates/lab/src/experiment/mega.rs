@@ -115,7 +115,7 @@ pub(super) const LIST: &[Experiment] = &[
         title: "memory of Redis after most of a hash was removed",
         question: "How much freed memory do huge pages retain?",
         source: Some("MEGA (SYSTOR'19), section 2.4"),
-        differs: Some("A current Redis with jemalloc, whose purging splits huge pages itself"),
+        differs: Some("A current Redis with jemalloc, whose purging unmaps parts of huge pages: what these keep is no resident memory"),
         elsewhere: None,
         full_bytes: 13 * GIB,
         setup: |scale| Setup {

@@ -134,16 +134,8 @@ pub fn document(records: &[Record]) -> String {
          Memory taken is resident memory and what is kept of huge pages of which a part is unmapped; records without it have\n\
          resident memory only.\n\n",
     );
-    table::origins(&mut out, records);
-    let runs = records.iter().flat_map(|record| &record.runs);
-    let doubtful = runs.clone().filter(|run| !run.noise.doubtful.is_empty()).count();
-    if doubtful > 0 {
-        let all = runs.count();
-        let _ = writeln!(
-            out,
-            "{doubtful} of {all} runs are doubtful: the machine was disturbed. Ratios under 5 % say nothing then.\n"
-        );
-    }
+    out += &super::tables::machine(records);
+    out += "Ratios under 5 % say nothing where it was.\n\n";
     out += "![speed and memory of each program, relative to base pages](programs.svg)\n\n";
     let there: Vec<&Seen<'_>> = seen.iter().collect();
     table::speed_and_memory(&mut out, &there, &VARIANTS[1..]);
