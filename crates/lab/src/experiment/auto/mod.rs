@@ -172,6 +172,15 @@ pub(super) const LIST: &[Experiment] = &[
         ["ops_per_s"]
     ),
     proof!(
+        "postgresql",
+        "postgresql",
+        1.0,
+        4 * GIB,
+        VARIANTS,
+        "PostgreSQL: sorts and hashes of a backend",
+        ["elapsed_ns"]
+    ),
+    proof!(
         "sqlite",
         "sqlite",
         0.5,
