@@ -136,6 +136,7 @@ pub fn document(records: &[Record]) -> String {
     );
     out += &super::tables::machine(records);
     out += "Ratios under 5 % say nothing where it was.\n\n";
+    out += &table::smaller(records);
     out += "![speed and memory of each program, relative to base pages](programs.svg)\n\n";
     let there: Vec<&Seen<'_>> = seen.iter().collect();
     table::speed_and_memory(&mut out, &there, &VARIANTS[1..]);

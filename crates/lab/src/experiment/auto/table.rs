@@ -31,6 +31,7 @@ pub fn document(records: &[Record]) -> String {
          What a parent shares with its children counts once for each.\n\n",
     );
     origins(&mut out, records);
+    out += &smaller(records);
     let all = gates(&seen);
     out += "## Gates\n\n| gate | measured | goal | verdict |\n| --- | --- | --- | --- |\n";
     for gate in &all {
@@ -147,6 +148,28 @@ pub(in crate::experiment) fn origins(out: &mut String, records: &[Record]) {
     *out += "\n";
 }
 
+/// Programs that ran at less than their default size.
+pub(in crate::experiment) fn smaller(records: &[Record]) -> String {
+    let parts: Vec<String> = records
+        .iter()
+        .filter_map(|record| {
+            let value_of = |option| {
+                record
+                    .settings
+                    .command
+                    .split(' ')
+                    .skip_while(move |word| *word != option)
+                    .nth(1)
+            };
+            Some(format!("{} {}", value_of("--only")?, value_of("--scale")?))
+        })
+        .collect();
+    match parts.is_empty() {
+        true => String::new(),
+        false => format!("Smaller than by default (`--scale`): {}.\n\n", parts.join(", ")),
+    }
+}
+
 /// Commits on a line.
 const COMMITS: usize = 8;
 
@@ -155,6 +178,15 @@ pub(in crate::experiment) mod tests {
     use super::*;
     use crate::report::synthetic::{self, Options};
     use crate::result::{Better, Metric, Outcome, Run, Unit};
+
+    #[test]
+    fn what_ran_smaller_is_named() {
+        let mut records = [touch("unfragmented", &[]), touch("unfragmented", &[])];
+        records[0].settings.command = "mega bench auto --only touch --rounds 6".to_string();
+        assert_eq!(smaller(&records), "");
+        records[1].settings.command = "mega bench auto --only zstd --scale 0.25 -q".to_string();
+        assert_eq!(smaller(&records), "Smaller than by default (`--scale`): zstd 0.25.\n\n");
+    }
 
     /// A record of `touch` with these times (ns) of each variant, in six rounds.
     pub(in crate::experiment) fn touch(condition: &str, times: &[(&str, f64)]) -> Record {
