@@ -135,7 +135,7 @@ pub fn document(records: &[Record]) -> String {
          resident memory only.\n\n",
     );
     out += &super::tables::machine(records);
-    out += "Ratios under 5 % say nothing where it was.\n\n";
+    out += "Differences under 5 % say nothing then.\n\n";
     out += &table::smaller(records);
     out += "![speed and memory of each program, relative to base pages](programs.svg)\n\n";
     let there: Vec<&Seen<'_>> = seen.iter().collect();
