@@ -74,7 +74,8 @@ fn begin(environment: usize, auxiliary: impl Fn(usize) -> usize) {
     if let (Some(folder), 1..) = (variable(environment, PROFILES), settings.key) {
         settings.earlier = program::earlier(folder, settings.key);
     }
-    open_status(settings);
+    status::open(settings.status(), sys::getpid());
+    say_program(settings);
     helper::reap_left();
     children::begin();
     helper::start();
@@ -121,13 +122,13 @@ extern "C" fn after_fork() {
     let settings = settings::settings();
     let name = settings.status();
     if name.is_empty() || name.contains(&b'%') {
-        open_status(settings);
+        status::open_in_child(sys::getpid());
+        say_program(settings);
     }
     helper::start_in_child();
 }
 
-fn open_status(settings: &Settings) {
-    status::open(settings.status(), sys::getpid());
+fn say_program(settings: &Settings) {
     let [name, rest] = program::name();
     let earlier = settings.earlier;
     status::set(Field::Name, name);

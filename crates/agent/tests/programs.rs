@@ -6,7 +6,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use mega_range::page::{Field, Reason};
+use mega_range::page::{Field, Page, Reason};
 use support::{alone, is_root, library, preloaded, program, run, run_with, state, while_advised, Group};
 
 const SECCOMP_ERRNO_EPERM: &str = "0x50001";
@@ -261,6 +261,32 @@ fn children_that_are_soon_over_get_a_helper_once_they_map_much_and_others_at_onc
     let of = |what| ran.figure(what) as u32;
     assert!(of("short") <= 2 && of("small") <= 1, "{}", ran.text());
     assert_eq!((of("much"), of("long")), (16, 1), "{}", ran.text());
+}
+
+#[test]
+fn a_child_makes_a_file_for_its_page_once_it_is_seen_to_stay() {
+    let folder = tempfile::tempdir().unwrap();
+    let count = "set -- \"$FOLDER\"/*; echo $#";
+    let script = format!("(:); (:); (:); {count}; (while :; do :; done) & LD_PRELOAD= sleep 0.5; {count}; kill $!");
+    let output = Command::new("sh")
+        .args(["-c", &script])
+        .env("FOLDER", folder.path())
+        .env("MEGA_AGENT_STATUS", folder.path().join("%"))
+        .env("LD_PRELOAD", library())
+        .output()
+        .unwrap();
+    // The shell's own alone, then with the child's that stays.
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "1\n2\n", "{output:?}");
+    let staying = std::fs::read_dir(folder.path()).unwrap().flatten();
+    let pages: Vec<u64> = staying
+        .map(|entry| {
+            let bytes = std::fs::read(entry.path()).unwrap();
+            let page = Page::read(&bytes).unwrap();
+            assert_eq!(page.get(Field::Pid).to_string(), entry.file_name().to_string_lossy());
+            page.get(Field::Helper)
+        })
+        .collect();
+    assert!(pages.contains(&1), "{pages:?}");
 }
 
 #[test]

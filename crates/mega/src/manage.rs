@@ -1,6 +1,7 @@
 //! What `run` and `manage` have in common: from options to a loop that runs.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use mega_core::budget::Budget;
@@ -18,7 +19,7 @@ use mega_linux::proc::ProcRoot;
 use mega_linux::process::family::Family;
 use mega_linux::process::tasks::TaskTable;
 use mega_linux::scan::{choose, Preference, Scanner};
-use mega_linux::sys::{can_except_advised, own_thp_disable, set_open_files_limit, ThpDisable};
+use mega_linux::sys::{can_except_advised, is_readable, own_thp_disable, set_open_files_limit, ThpDisable};
 use mega_range::intent::Intent;
 
 use crate::args::{FaultSize, MadeBy, ManageOptions, ScannerChoice};
@@ -237,16 +238,26 @@ impl Ready {
         }
     }
 
-    /// Manages whom the roster names until `stop` is readable, the time is over, or nobody is left.
+    /// Manages whom the roster names until `stop` is readable, the time is over, or nobody is left. What is dear to open is
+    /// opened after a head start, for those who are there that long.
     ///
     /// # Errors
     /// There is no way to look at page tables.
-    pub fn manage(mut self, roster: Box<dyn Roster>, stop: OwnedFd) -> Result<Managed> {
+    pub fn manage(mut self, roster: Box<dyn Roster>, stop: OwnedFd, head_start: Duration) -> Result<Managed> {
+        let is_over = is_readable(stop.as_fd(), head_start);
         let scanner = match self.scanner.take() {
             Some(scanner) => scanner,
+            None if is_over => {
+                choose(Preference::Only("pagemap"))
+                    .context("no way to look at page tables")?
+                    .0
+            }
             None => self.open_scanner()?,
         };
-        let compaction = self.open_compaction()?;
+        let compaction = match is_over {
+            true => Compaction::default(),
+            false => self.open_compaction()?,
+        };
         let mut host = LinuxHost::new(
             scanner,
             roster,
@@ -258,7 +269,7 @@ impl Ready {
                 contents: !self.options.no_contents,
                 claims: Some(self.claims),
                 actuator: compaction.actuator,
-                table: true,
+                table: !is_over,
             },
         );
         let status = Control::new(&mut host, self.policy.as_mut(), self.settings, &mut self.output)

@@ -224,6 +224,9 @@ fn share(part: Duration, whole: Duration) -> f64 {
 
 /// The summary in words.
 fn summary(s: &Status) -> String {
+    if s.scans == 0 {
+        return "mega: over before the first scan".to_owned();
+    }
     format!(
         "mega: {} promoted, {} demoted, {} not done; {} freed; {} scans in {}; \
          stall {} ({:.2}%), cpu {} ({:.2}%)",

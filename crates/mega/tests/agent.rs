@@ -152,6 +152,26 @@ fn a_program_that_fills_memory_gets_huge_pages_and_the_summary_and_the_journal_s
 }
 
 #[test]
+fn the_first_second_is_left_to_the_agent_where_there_is_one() {
+    if !is_root() {
+        return;
+    }
+    for (options, seconds, is_scanned) in [
+        (&["--json"][..], "0", false),
+        (&["--json"], "1.5", true),
+        (&["--json", "--no-agent"], "0.7", true),
+    ] {
+        let output = run(options).args(["--", "sleep", seconds]).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        let scans = summary(&output)["scans"].as_u64().unwrap();
+        assert_eq!(scans > 0, is_scanned, "{options:?} for {seconds} s");
+    }
+    let words = run(&[]).args(["--", "true"]).output().unwrap();
+    let words = text(&words.stderr);
+    assert!(words.contains("over before the first scan"), "{words}");
+}
+
+#[test]
 fn an_unprivileged_user_gets_it_alone_and_its_pid_environment_and_status_are_the_commands() {
     if !is_root() || !is_advised() {
         return;

@@ -113,8 +113,12 @@ fn helper(pid: u32) -> Reason {
         children::was_short(left().is_err());
     }
     // Many programs are over before all this is done, and wait for the helper to leave.
-    // SAFETY: this is the one helper.
-    let ready = left().and_then(|()| unsafe { tick::open(settings::settings()) });
+    let ready = left().and_then(|()| {
+        let settings = settings::settings();
+        status::to_file(settings.status(), pid as i32);
+        // SAFETY: this is the one helper.
+        unsafe { tick::open(settings) }
+    });
     let ready = match ready.and_then(|ready| left().and_then(|()| sandbox::confine(ready.own)).map(|()| ready)) {
         Ok(ready) => ready,
         Err(reason) => return reason,

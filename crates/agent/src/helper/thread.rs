@@ -131,11 +131,13 @@ fn helper() -> Reason {
         let _ = sys::prctl(sys::PR_SET_TIMERSLACK, 1);
     }
     sys::run_in_short_slices();
+    let settings = settings::settings();
+    status::to_file(settings.status(), sys::getpid());
     status::set(Field::Helper, 2);
     status::set(Field::Reason, 0);
     // SAFETY: the process has left; this is the one helper.
     unsafe {
-        let ready = match tick::open(settings::settings()) {
+        let ready = match tick::open(settings) {
             Ok(ready) => ready,
             Err(reason) => return reason,
         };

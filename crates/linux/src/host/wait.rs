@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
-use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use rustix::event::Timespec;
 use rustix::io::Errno;
+
+use crate::sys::is_readable;
 
 /// Exits reported at a time; further ones are reported by the next call.
 const AT_ONCE: usize = 256;
@@ -83,11 +85,6 @@ impl Watch {
         }
         woken
     }
-}
-
-fn is_readable(fd: BorrowedFd<'_>, most: Duration) -> bool {
-    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
-    poll(&mut fds, Some(&timespec(most))).is_ok_and(|ready| ready > 0)
 }
 
 fn timespec(most: Duration) -> Timespec {

@@ -119,6 +119,13 @@ pub fn pidfd_ended(pidfd: BorrowedFd<'_>, timeout: Duration) -> Result<bool, Err
     Ok(fds[0].revents().intersects(PollFlags::IN | PollFlags::HUP))
 }
 
+/// Whether there is something to read, or nobody left to write, within this time.
+pub fn is_readable(fd: BorrowedFd<'_>, most: Duration) -> bool {
+    let timeout = Timespec::try_from(most).ok();
+    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+    rustix::event::poll(&mut fds, timeout.as_ref()).is_ok_and(|ready| ready > 0)
+}
+
 /// The first real-time signal, with which `mega off` tells managers to stop. Programs give it no other meaning.
 pub fn first_realtime_signal() -> Signal {
     // SAFETY: the C library keeps the real-time signals below SIGRTMIN to itself; from there on they are ours to use.
