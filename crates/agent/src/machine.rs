@@ -13,11 +13,15 @@ const LEVELS: usize = 8;
 
 /// Open files, read again and again.
 pub struct Machine {
+    program: i32,
     enabled: Option<i32>,
     defrag: Option<i32>,
     buddyinfo: Option<i32>,
     statm: Option<i32>,
     schedstat: Option<i32>,
+    loadavg: Option<i32>,
+    processors: u64,
+    crowd: u32,
     levels: [Level; LEVELS],
     faults: Faults,
     is_compacting: bool,
@@ -25,6 +29,7 @@ pub struct Machine {
     left: Option<u64>,
     waited: Waited,
     busy_until_ns: u64,
+    crowded_until_ns: u64,
     settings_at_ns: u64,
     limits_at_ns: u64,
 }
@@ -64,6 +69,8 @@ struct Waited {
 const BUSY_NS: u64 = 250_000;
 /// So many waits are judged together.
 const BUSY_TIMES: u64 = 8;
+/// More looks than others that found more to run than there are processors.
+const CROWD: u32 = 3;
 /// How long that counts: busy programs pause.
 const BUSY_FOR_NS: u64 = 1_000_000_000;
 
@@ -76,11 +83,15 @@ fn is_except_advised() -> bool {
 impl Machine {
     pub const fn new() -> Self {
         Machine {
+            program: 0,
             enabled: None,
             defrag: None,
             buddyinfo: None,
             statm: None,
             schedstat: None,
+            loadavg: None,
+            processors: 0,
+            crowd: 0,
             levels: [NO_LEVEL; LEVELS],
             faults: Faults::Never,
             is_compacting: false,
@@ -88,17 +99,25 @@ impl Machine {
             left: None,
             waited: Waited { ns: 0, times: 0 },
             busy_until_ns: 0,
+            crowded_until_ns: 0,
             settings_at_ns: 0,
             limits_at_ns: 0,
         }
     }
 
     /// Opens what there is; what there is not limits nothing. None without the program's resident memory.
-    pub fn begin(&mut self) -> Option<()> {
+    pub fn begin(&mut self, program: i32) -> Option<()> {
         *self = Machine::new();
+        self.program = program;
         let open = |path: &[u8]| sys::open(path, sys::O_RDONLY | sys::O_CLOEXEC).ok();
         self.statm = Some(open(b"/proc/self/statm\0")?);
         self.schedstat = open(b"/proc/thread-self/schedstat\0");
+        self.loadavg = open(b"/proc/loadavg\0");
+        if let Some(online) = open(b"/sys/devices/system/cpu/online\0") {
+            let mut buffer = [0u8; 1024];
+            self.processors = sys::pread(online, &mut buffer, 0).map_or(0, count);
+            sys::close(online);
+        }
         self.enabled = open(b"/sys/kernel/mm/transparent_hugepage/enabled\0");
         self.defrag = open(b"/sys/kernel/mm/transparent_hugepage/defrag\0");
         self.buddyinfo = open(b"/proc/buddyinfo\0");
@@ -182,6 +201,11 @@ impl Machine {
         })
     }
 
+    /// For how long the program has run, on all processors together.
+    pub fn program_ns(&self) -> u64 {
+        sys::processor_ns_of(self.program)
+    }
+
     /// Looks again at what may have changed.
     pub fn look(&mut self, now_ns: u64) {
         if now_ns.saturating_sub(self.settings_at_ns) > SETTINGS_NS {
@@ -191,6 +215,7 @@ impl Machine {
         if now_ns.saturating_sub(self.limits_at_ns) > LIMITS_NS {
             self.limits_at_ns = now_ns;
             self.look_at_waits(now_ns);
+            self.look_at_load(now_ns);
             self.is_short = self.is_compacting && self.free_blocks().is_some_and(|blocks| blocks < BLOCKS);
             self.left = self.left_now();
         } else if self.left.is_some_and(|left| left < LITTLE) {
@@ -208,6 +233,33 @@ impl Machine {
                 self.busy_until_ns = now_ns.saturating_add(BUSY_FOR_NS);
             }
         }
+    }
+
+    /// A helper that gets a processor at once, since its time slices are short, may have taken it from somebody.
+    fn look_at_load(&mut self, now_ns: u64) {
+        let mut buffer = [0u8; 128];
+        let Some(text) = read(self.loadavg, &mut buffer) else {
+            return;
+        };
+        // 0.20 0.18 0.12 3/80 11206: three run now, of which this is one.
+        let mut words = Text(text);
+        let _means = (words.word(), words.word(), words.word());
+        let Some(running) = decimal(Text(words.word()).until(b'/')) else {
+            return;
+        };
+        if running <= self.processors.max(1) {
+            self.crowd = self.crowd.saturating_sub(1);
+            return;
+        }
+        self.crowd = (self.crowd + 1).min(2 * CROWD);
+        if self.crowd >= CROWD {
+            self.crowded_until_ns = now_ns.saturating_add(BUSY_FOR_NS);
+        }
+    }
+
+    /// Whether there is more to run at this moment than there are processors.
+    pub fn is_crowded(&self, now_ns: u64) -> bool {
+        now_ns < self.crowded_until_ns
     }
 
     /// Whether the helper has to wait for a processor at this moment.
@@ -272,6 +324,21 @@ fn number(fd: Option<i32>) -> Option<u64> {
     decimal(Text(read(fd, &mut buffer)?).until(b'\n'))
 }
 
+/// How many numbers there are in a list such as `0-3,8`.
+fn count(list: &[u8]) -> u64 {
+    let mut ranges = Text(list);
+    let mut count = 0u64;
+    while !ranges.is_over() {
+        let mut range = Text(ranges.until(b','));
+        let first = decimal(Text(range.until(b'-')).until(b'\n'));
+        let last = decimal(Text(range.0).until(b'\n')).or(first);
+        if let (Some(first), Some(last)) = (first, last) {
+            count = count.saturating_add(last.saturating_sub(first).saturating_add(1));
+        }
+    }
+    count
+}
+
 /// Time run, time waited, times run: none where the kernel does not count them.
 fn waited(schedstat: Option<i32>) -> Option<Waited> {
     let mut buffer = [0u8; 128];
@@ -280,4 +347,15 @@ fn waited(schedstat: Option<i32>) -> Option<Waited> {
     let ns = decimal(words.word())?;
     let times = decimal(Text(words.word()).until(b'\n'))?;
     Some(Waited { ns, times })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processors_are_counted_whatever_the_list_is() {
+        let lists: [&[u8]; 7] = [b"0-1\n", b"0-3,8\n", b"0\n", b"0-2,4-7,9", b"", b"\n", b"x,3-1,-"];
+        assert_eq!(lists.map(count), [2, 5, 1, 8, 0, 0, 1]);
+    }
 }

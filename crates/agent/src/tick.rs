@@ -81,17 +81,17 @@ pub struct Ready {
     pub own: usize,
 }
 
-/// Opens what is needed.
+/// Opens what is needed to help this process.
 ///
 /// # Safety
 /// Only the one helper of the process may call this.
-pub unsafe fn open(settings: &Settings) -> core::result::Result<Ready, Reason> {
+pub unsafe fn open(settings: &Settings, program: i32) -> core::result::Result<Ready, Reason> {
     // SAFETY: the caller's.
     let mind = unsafe { &mut *MIND.0.get() };
     let open = |path: &[u8]| -> Result<i32> { sys::open(path, sys::O_RDONLY | sys::O_CLOEXEC) };
     let maps = open(b"/proc/self/maps\0").map_err(|_| Reason::NoProc)?;
     let pagemap = open(b"/proc/self/pagemap\0").map_err(|_| Reason::NoProc)?;
-    mind.machine.begin().ok_or(Reason::NoProc)?;
+    mind.machine.begin(program).ok_or(Reason::NoProc)?;
     mind.auto.begin(settings.intent, settings.earlier);
     mind.mappings.begin(settings.stack as u64);
     let partly = open(b"/sys/kernel/mm/transparent_hugepage/hugepages-2048kB/stats/nr_anon_partially_mapped\0").ok();
@@ -263,6 +263,7 @@ fn tick(mind: &mut Mind, maps: i32, state: &mut State) -> core::result::Result<u
 fn conditions(mind: &Mind, state: &State, now: u64, resident: u64) -> Conditions {
     Conditions {
         now_ns: now,
+        program_ns: mind.machine.program_ns(),
         resident_bytes: resident,
         faults: mind.machine.faults(),
         is_short_of_blocks: mind.machine.is_short_of_blocks(),
@@ -271,6 +272,7 @@ fn conditions(mind: &Mind, state: &State, now: u64, resident: u64) -> Conditions
         is_forked: settings::is_forked(),
         has_short_children: children::are_short(),
         is_busy: mind.machine.is_busy(now),
+        is_crowded: mind.machine.is_crowded(now),
     }
 }
 

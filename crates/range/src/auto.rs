@@ -16,6 +16,7 @@ use crate::credit::Credit;
 use crate::density::Density;
 use crate::intent::Intent;
 use crate::orders::{Order, Orders, Outcome};
+use crate::rate::Rate;
 use crate::span::{Span, PAGES, REGION};
 use crate::sparse::Sparse;
 use crate::table::{Advice, Range, Table, PAUSE_NS};
@@ -67,6 +68,7 @@ pub struct Auto {
     history: Density,
     credit: Credit,
     sparse: Sparse,
+    rate: Rate,
     off: Off,
     candidates: u32,
     resident: u64,
@@ -89,6 +91,7 @@ impl Auto {
             history: Density::NONE,
             credit: Credit::full(),
             sparse: Sparse::new(),
+            rate: Rate::new(),
             off: Off {
                 advise: false,
                 populate: false,
@@ -116,6 +119,7 @@ impl Auto {
         self.history = self.prior;
         self.credit = Credit::full();
         self.sparse.clear();
+        self.rate = Rate::new();
         self.off = Off::default();
         self.candidates = 0;
         self.resident = 0;
@@ -165,6 +169,7 @@ impl Auto {
         if changed {
             self.resident = conditions.resident_bytes;
         }
+        self.rate.note(conditions.program_ns, conditions.resident_bytes);
         self.sweep_after(changed, grew, conditions);
         let mut pace = if grew { Pace::Growing } else { Pace::Idle };
         let births = self.births_seen(conditions);

@@ -18,6 +18,7 @@
 //! | [`warm`] | whether the machine's free blocks are backed |
 //! | [`profile`] | what was learned of a program in earlier runs |
 //! | [`ahead`] | populating ahead of the program, group by group |
+//! | [`rate`] | how fast the program fills memory |
 //! | [`table`] | ranges followed by address, whatever the mappings do |
 //! | [`world`] | what is known when it is decided |
 //! | [`orders`] | what is to be done, and what came of it |
@@ -37,6 +38,7 @@ pub mod intent;
 pub mod orders;
 pub mod page;
 pub mod profile;
+pub mod rate;
 pub mod span;
 pub mod sparse;
 pub mod table;

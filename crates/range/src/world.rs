@@ -37,6 +37,8 @@ pub enum Faults {
 pub struct Conditions {
     /// Now.
     pub now_ns: u64,
+    /// For how long the program has run, on all processors together.
+    pub program_ns: u64,
     /// The program's resident memory.
     pub resident_bytes: u64,
     /// What page faults may map.
@@ -51,8 +53,10 @@ pub struct Conditions {
     pub is_forked: bool,
     /// The program's own children are soon over, and with them their copies of its memory.
     pub has_short_children: bool,
-    /// Whoever helps takes processor time away from somebody.
+    /// Whoever helps has to wait for a processor.
     pub is_busy: bool,
+    /// There is more to run than there are processors: whoever helps takes one from somebody.
+    pub is_crowded: bool,
 }
 
 impl Conditions {

@@ -6,6 +6,7 @@ use mega_range::birth::{Birth, New, PROBED};
 use mega_range::density::Density;
 use mega_range::intent::Intent;
 use mega_range::orders::Outcome;
+use mega_range::rate;
 use mega_range::span::{Span, PAGE, PAGES, REGION};
 use mega_range::table::Advice;
 use mega_range::waste;
@@ -548,6 +549,28 @@ fn where_no_processor_is_spare_what_was_filled_is_collapsed_later_and_slower() {
     let [spare, busy] = after(3000);
     assert!(busy > 0 && busy < spare, "{spare}, {busy}");
     assert_eq!(after(60_000), [200, 200]);
+}
+
+#[test]
+fn where_there_is_more_to_run_than_processors_only_who_does_nothing_but_fill_is_populated_ahead() {
+    let is_populated_ahead = |is_crowded: bool, region_ns: u64| {
+        let mut world = world();
+        world.conditions.is_crowded = is_crowded;
+        world.kernel.map(span(1000, 1300));
+        let mut ahead = 0;
+        for region in 1000..1200 {
+            world.conditions.program_ns += region_ns;
+            world.fill(span(region, region + 1), 512);
+            // By then it is known how fast it fills.
+            if region >= 1100 {
+                ahead = ahead.max(world.kernel.resident() - world.kernel.touched());
+            }
+        }
+        ahead > 0
+    };
+    let (fast, slow) = (rate::FILLING_NS / 2, rate::FILLING_NS * 2);
+    assert!(is_populated_ahead(false, slow) && is_populated_ahead(true, fast));
+    assert!(!is_populated_ahead(true, slow));
 }
 
 #[test]

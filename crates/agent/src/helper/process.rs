@@ -117,7 +117,7 @@ fn helper(pid: u32) -> Reason {
         let settings = settings::settings();
         status::to_file(settings.status(), pid as i32);
         // SAFETY: this is the one helper.
-        unsafe { tick::open(settings) }
+        unsafe { tick::open(settings, pid as i32) }
     });
     let ready = match ready.and_then(|ready| left().and_then(|()| sandbox::confine(ready.own)).map(|()| ready)) {
         Ok(ready) => ready,

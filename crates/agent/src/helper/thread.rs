@@ -132,12 +132,13 @@ fn helper() -> Reason {
     }
     sys::run_in_short_slices();
     let settings = settings::settings();
-    status::to_file(settings.status(), sys::getpid());
+    let program = sys::getpid();
+    status::to_file(settings.status(), program);
     status::set(Field::Helper, 2);
     status::set(Field::Reason, 0);
     // SAFETY: the process has left; this is the one helper.
     unsafe {
-        let ready = match tick::open(settings) {
+        let ready = match tick::open(settings, program) {
             Ok(ready) => ready,
             Err(reason) => return reason,
         };

@@ -90,7 +90,9 @@ impl Auto {
     }
 
     fn may_populate(&self, conditions: &Conditions) -> bool {
-        self.intent.allows_ahead()
+        let is_of_use = !conditions.is_crowded || !self.rate.is_slow();
+        is_of_use
+            && self.intent.allows_ahead()
             && !self.off.populate
             && !conditions.is_short_of_blocks
             && !conditions.is_near_limit()
