@@ -7,7 +7,7 @@
 use crate::span::REGION;
 
 /// A program that runs for longer until it has filled a region does more than filling.
-pub const FILLING_NS: u64 = 500_000;
+pub const FILLING_NS: u64 = 1_000_000;
 /// So much growth is judged together: what is populated ahead is a small part of it.
 pub const WINDOW: u64 = 32 * REGION;
 
