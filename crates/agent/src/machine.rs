@@ -113,9 +113,12 @@ impl Machine {
         self.statm = Some(open(b"/proc/self/statm\0")?);
         self.schedstat = open(b"/proc/thread-self/schedstat\0");
         self.loadavg = open(b"/proc/loadavg\0");
+        // Where they cannot be counted, there are enough.
+        self.processors = u64::MAX;
         if let Some(online) = open(b"/sys/devices/system/cpu/online\0") {
             let mut buffer = [0u8; 1024];
-            self.processors = sys::pread(online, &mut buffer, 0).map_or(0, count);
+            let counted = sys::pread(online, &mut buffer, 0).map_or(0, count);
+            self.processors = if counted > 0 { counted } else { u64::MAX };
             sys::close(online);
         }
         self.enabled = open(b"/sys/kernel/mm/transparent_hugepage/enabled\0");
@@ -247,7 +250,7 @@ impl Machine {
         let Some(running) = decimal(Text(words.word()).until(b'/')) else {
             return;
         };
-        if running <= self.processors.max(1) {
+        if running <= self.processors {
             self.crowd = self.crowd.saturating_sub(1);
             return;
         }
