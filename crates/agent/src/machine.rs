@@ -69,7 +69,7 @@ struct Waited {
 const BUSY_NS: u64 = 250_000;
 /// So many waits are judged together.
 const BUSY_TIMES: u64 = 8;
-/// More looks than others that found more to run than there are processors.
+/// Looks that found more runnable threads than processors, less those that did not.
 const CROWD: u32 = 3;
 /// How long that counts: busy programs pause.
 const BUSY_FOR_NS: u64 = 1_000_000_000;
@@ -244,7 +244,7 @@ impl Machine {
         let Some(text) = read(self.loadavg, &mut buffer) else {
             return;
         };
-        // 0.20 0.18 0.12 3/80 11206: three run now, of which this is one.
+        // 0.20 0.18 0.12 3/80 11206: three threads are runnable, of which this is one.
         let mut words = Text(text);
         let _means = (words.word(), words.word(), words.word());
         let Some(running) = decimal(Text(words.word()).until(b'/')) else {
