@@ -168,6 +168,11 @@ impl Hands<'_> {
             _ => Outcome::Busy,
         };
         let outcome = outcome(call, forbidden, Field::CollapseOff);
+        // A hole says ENOMEM, too: the program has unmapped or moved the region meanwhile.
+        let outcome = match outcome {
+            Outcome::NoBlock if !self.is_mapped(Span::region(region)) => Outcome::Gone,
+            outcome => outcome,
+        };
         let is_done = outcome == Outcome::Done;
         status::add(
             if is_done {
