@@ -32,7 +32,8 @@ static RESIDENT: AtomicU64 = AtomicU64::new(0);
 static UNTIL_NS: AtomicU64 = AtomicU64::new(0);
 /// A filter of the program refuses advice.
 static IS_REFUSED: AtomicU32 = AtomicU32::new(0);
-/// Mappings that might have been advised.
+/// Mappings that might have been advised: all, and those since the last probe or since contents have shown how they are filled.
+static SINCE: AtomicU32 = AtomicU32::new(0);
 static CANDIDATES: AtomicU32 = AtomicU32::new(0);
 /// Bytes advised since the last probe, and whether there was one since the helper last spoke: more is advised once it has
 /// spoken again.
@@ -61,6 +62,10 @@ pub fn allow(births: Births, now_ns: u64) {
     let is_refused = IS_REFUSED.load(Ordering::Relaxed) != 0;
     if births.is_seen && IS_PROBED.swap(0, Ordering::Relaxed) != 0 {
         UNPROBED.store(0, Ordering::Relaxed);
+    }
+    if births.is_filled {
+        UNPROBED.store(0, Ordering::Relaxed);
+        SINCE.store(0, Ordering::Relaxed);
     }
     UNTIL_NS.store(now_ns.saturating_add(VALID_NS), Ordering::Relaxed);
     RESIDENT.store(if is_refused { 0 } else { births.resident_bytes }, Ordering::Relaxed);
@@ -124,7 +129,7 @@ pub unsafe extern "C" fn mmap64(
 fn born(address: usize, bytes: usize, protection: i32, flags: i32) {
     let births = Births {
         resident_bytes: RESIDENT.load(Ordering::Relaxed),
-        is_seen: false,
+        ..Births::default()
     };
     let new = New {
         bytes: bytes as u64,
@@ -142,6 +147,7 @@ fn born(address: usize, bytes: usize, protection: i32, flags: i32) {
 fn advise(births: Births, address: usize, new: New) {
     let bytes = new.bytes;
     let nth = CANDIDATES.fetch_add(1, Ordering::Relaxed);
+    let since = SINCE.fetch_add(1, Ordering::Relaxed);
     // A probe takes as many pieces as it needs regions.
     let probing = if new.is_piece {
         PROBING.load(Ordering::Relaxed)
@@ -153,7 +159,7 @@ fn advise(births: Births, address: usize, new: New) {
     } else {
         UNPROBED.load(Ordering::Relaxed)
     };
-    let news = match births.of(new, nth, unprobed) {
+    let news = match births.of(new, since, unprobed) {
         Birth::Unknown => return,
         Birth::Probe => {
             if new.is_piece {
@@ -165,6 +171,7 @@ fn advise(births: Births, address: usize, new: New) {
                 PROBING.store(needed.saturating_sub(bytes), Ordering::Relaxed);
             }
             IS_PROBED.store(1, Ordering::Relaxed);
+            SINCE.store(0, Ordering::Relaxed);
             address as u64 | IS_PROBE
         }
         Birth::Advised => {

@@ -1,6 +1,7 @@
 //! What is populated in the program's memory.
 
 use mega_range::density::Population;
+use mega_range::filled;
 use mega_range::span::{down, Span, PAGE, PAGES, REGION};
 use mega_range::world::Memory;
 
@@ -13,6 +14,8 @@ const PARTLY_UNMAPPED: u64 = 8;
 /// Reads page tables through this process's `pagemap`.
 pub struct Look {
     fd: i32,
+    /// The program's memory; none where it cannot be read.
+    contents: Option<i32>,
     /// The machine's count of huge pages of which a part is unmapped (6.12); none where it cannot be read.
     partly: Option<i32>,
     has_scan: bool,
@@ -69,15 +72,17 @@ impl Look {
         };
         Look {
             fd: 0,
+            contents: None,
             partly: None,
             has_scan: false,
             runs: [NONE; RUNS],
         }
     }
 
-    /// Begins anew with this open `pagemap`, and the machine's count of huge pages of which a part is unmapped.
-    pub fn begin(&mut self, fd: i32, partly: Option<i32>) {
+    /// Begins anew with this open `pagemap` and `mem`, and the machine's count of huge pages of which a part is unmapped.
+    pub fn begin(&mut self, fd: i32, contents: Option<i32>, partly: Option<i32>) {
         self.fd = fd;
+        self.contents = contents;
         self.partly = partly;
         self.has_scan = true;
     }
@@ -203,6 +208,23 @@ impl Look {
 }
 
 impl Memory for Look {
+    /// What is not mapped huge is left alone: to read it would map zero pages.
+    fn is_filled(&mut self, region: u64) -> Option<bool> {
+        let contents = self.contents?;
+        let mut seen = [Population::default()];
+        if !self.has_scan || !self.populations(region, &mut seen) || !seen.iter().all(|seen| seen.is_huge()) {
+            return None;
+        }
+        let mut buffer = [0u8; PAGE as usize];
+        for page in filled::pages(region) {
+            let read = sys::pread(contents, &mut buffer, page).ok()?;
+            if read.iter().all(|&byte| byte == 0) {
+                return Some(false);
+            }
+        }
+        Some(true)
+    }
+
     /// Where that is not known it may be.
     fn has_partly_unmapped(&mut self) -> bool {
         self.partly_unmapped().is_none_or(|count| count >= PARTLY_UNMAPPED)

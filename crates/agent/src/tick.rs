@@ -76,6 +76,7 @@ static MIND: Place = Place(UnsafeCell::new(Mind {
 pub struct Ready {
     maps: i32,
     pagemap: i32,
+    contents: Option<i32>,
     partly: Option<i32>,
     /// A region of our own: see `warm.rs`.
     pub own: usize,
@@ -95,11 +96,13 @@ pub unsafe fn open(settings: &Settings, program: i32) -> core::result::Result<Re
     mind.auto.begin(settings.intent, settings.earlier);
     mind.mappings.begin(settings.stack as u64);
     let partly = open(b"/sys/kernel/mm/transparent_hugepage/hugepages-2048kB/stats/nr_anon_partially_mapped\0").ok();
-    mind.look.begin(pagemap, partly);
+    let contents = open(b"/proc/self/mem\0").ok();
+    mind.look.begin(pagemap, contents, partly);
     mind.warmth = Warmth::new();
     Ok(Ready {
         maps,
         pagemap,
+        contents,
         partly,
         own: warm::open(),
     })
@@ -112,7 +115,7 @@ pub unsafe fn open(settings: &Settings, program: i32) -> core::result::Result<Re
 pub unsafe fn run(ready: &Ready, mut nap: impl FnMut(u64) -> core::result::Result<(), Reason>) -> Reason {
     // SAFETY: the caller's.
     let mind = unsafe { &mut *MIND.0.get() };
-    mind.look.begin(ready.pagemap, ready.partly);
+    mind.look.begin(ready.pagemap, ready.contents, ready.partly);
     birth::allow(Births::default(), 0);
     let mut state = State::default();
     // What earlier runs have shown is of use from the first mapping on.

@@ -10,6 +10,7 @@
 //! does nothing but fill is faster than the helper, and would clear the very pages that the helper is clearing: it gets
 //! more regions of its own before each group, until both finish at the same time.
 
+use crate::filled::one_of;
 use crate::span::{Span, REGION};
 
 /// Regions of the largest group.
@@ -140,6 +141,11 @@ impl Ahead {
     /// The region left to the program that it should have filled before it reaches the one that is waited for.
     pub fn passed(&self) -> Option<u64> {
         (self.reached < self.waiting).then_some(self.reached)
+    }
+
+    /// Regions, in no order, of those that the program should have filled before it reaches the one that is waited for.
+    pub fn between(&self, nth: u64) -> Option<u64> {
+        (self.reached < self.waiting).then(|| one_of(Span::new(self.reached, self.waiting), nth))
     }
 
     /// The end of what was populated.

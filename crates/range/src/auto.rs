@@ -14,6 +14,7 @@ mod sweeping;
 use crate::ahead::Ahead;
 use crate::credit::Credit;
 use crate::density::Density;
+use crate::filled::Filled;
 use crate::intent::Intent;
 use crate::orders::{Order, Orders, Outcome};
 use crate::rate::Rate;
@@ -50,6 +51,8 @@ pub enum Pace {
 
 /// Regions looked at in one tick, in all ranges together.
 const LOOKS: u32 = 512;
+/// Regions whose contents are sampled in one tick.
+const SAMPLES: u32 = 4;
 /// Regions looked at in one call.
 const CHUNK: usize = 32;
 /// Part of the time for collapses that is left where no processor is spare.
@@ -69,7 +72,12 @@ pub struct Auto {
     credit: Credit,
     sparse: Sparse,
     rate: Rate,
+    filled: Filled,
+    /// Samples of this look, and whether they show that the program fills what it gets.
+    samples: u32,
+    is_filled: bool,
     off: Off,
+    /// Mappings that might have been a probe, since contents have shown how they are filled.
     candidates: u32,
     resident: u64,
     /// What was resident when the program last grew, or sweeps were last hastened.
@@ -92,6 +100,9 @@ impl Auto {
             credit: Credit::full(),
             sparse: Sparse::new(),
             rate: Rate::new(),
+            filled: Filled::new(),
+            samples: 0,
+            is_filled: false,
             off: Off {
                 advise: false,
                 populate: false,
@@ -120,6 +131,9 @@ impl Auto {
         self.credit = Credit::full();
         self.sparse.clear();
         self.rate = Rate::new();
+        self.filled = Filled::new();
+        self.samples = 0;
+        self.is_filled = false;
         self.off = Off::default();
         self.candidates = 0;
         self.resident = 0;
@@ -174,6 +188,8 @@ impl Auto {
         let mut pace = if grew { Pace::Growing } else { Pace::Idle };
         let births = self.births_seen(conditions);
         let mut looks = LOOKS;
+        self.samples = 0;
+        self.is_filled = false;
         let mut left = self.left(conditions);
         self.is_swept = true;
         let count = self.table.ranges().len();
@@ -225,6 +241,22 @@ impl Auto {
                 permille
             }
         })
+    }
+
+    /// Looks at what is in a region that the program should have filled. True where that shows that it fills what it gets.
+    fn sample(&mut self, region: u64, memory: &mut impl Memory) -> bool {
+        if self.samples >= SAMPLES {
+            return false;
+        }
+        self.samples += 1;
+        let is_shown = memory
+            .is_filled(region)
+            .is_some_and(|is_filled| self.filled.note(is_filled));
+        if is_shown {
+            self.is_filled = true;
+            self.candidates = 0;
+        }
+        is_shown
     }
 
     /// Regions that may yet be populated ahead.

@@ -8,7 +8,8 @@ use crate::waste;
 
 /// Regions that the program has to have filled densely, with base pages.
 pub const LEAST_DENSE: u32 = 16;
-/// Every so many-th new mapping stays on base pages, to see how densely the program fills it.
+/// Every so many-th new mapping stays on base pages, to see how densely the program fills it, unless contents have shown
+/// that since the last one.
 pub const PROBES: u32 = 16;
 /// Regions of a probe that show how densely it is filled; the rest of it needs no base pages.
 pub const PROBED: u32 = 4;
@@ -50,13 +51,16 @@ pub struct Births {
     pub resident_bytes: u64,
     /// Whether this run has shown it; else only earlier ones have, and a probe is no reason to advise more.
     pub is_seen: bool,
+    /// Whether contents have just shown that the program fills what it gets.
+    pub is_filled: bool,
 }
 
 impl Births {
-    /// What becomes of the `nth` mapping that may be advised, where so many bytes have been since the last probe. Pieces
-    /// are no probes by their number: one of them is too small to tell.
-    pub fn of(self, new: New, nth: u32, unprobed: u64) -> Birth {
-        let is_turn = nth % PROBES == PROBES - 1 && new.bytes / REGION < MOST_PROBED && !new.is_piece;
+    /// What becomes of a mapping that may be advised, where so many others and so many bytes have been since the last probe,
+    /// or since contents have shown how they are filled. Pieces are no probes by their number: one of them is too small to
+    /// tell.
+    pub fn of(self, new: New, since: u32, unprobed: u64) -> Birth {
+        let is_turn = since >= PROBES - 1 && new.bytes / REGION < MOST_PROBED && !new.is_piece;
         if !self.is_candidate(new) {
             Birth::Unknown
         } else if is_turn || unprobed.saturating_add(new.bytes) > self.resident_bytes / UNPROBED_PART {
@@ -80,6 +84,7 @@ mod tests {
     const BIRTHS: Births = Births {
         resident_bytes: 1 << 30,
         is_seen: true,
+        is_filled: false,
     };
 
     fn whole(bytes: u64) -> New {
@@ -97,12 +102,8 @@ mod tests {
 
     #[test]
     fn every_sixteenth_small_one_is_a_probe_and_one_whenever_half_of_the_memory_was_advised() {
-        let probes = |bytes| {
-            (0..64)
-                .filter(|&nth| BIRTHS.of(whole(bytes), nth, 0) == Birth::Probe)
-                .count()
-        };
-        assert_eq!([8 << 20, 64 << 20, 128 << 20].map(probes), [4, 4, 0]);
+        let first = |bytes| (0..64).find(|&since| BIRTHS.of(whole(bytes), since, 0) == Birth::Probe);
+        assert_eq!([8 << 20, 64 << 20, 128 << 20].map(first), [Some(15), Some(15), None]);
         assert_eq!(BIRTHS.of(whole(8 << 20), 0, (504 << 20) + 1), Birth::Probe);
         assert_eq!(BIRTHS.of(whole(8 << 20), 0, 504 << 20), Birth::Advised);
     }

@@ -11,6 +11,7 @@
 //! | [`span`] | addresses, regions and spans of addresses |
 //! | [`intent`] | what matters for this program |
 //! | [`density`] | how densely a range is filled |
+//! | [`filled`] | whether the program fills what is mapped huge |
 //! | [`waste`] | how much memory may be spent on huge pages that the program does not use |
 //! | [`credit`] | how long a program may be stalled |
 //! | [`birth`] | advice for a mapping before its first touch |
@@ -34,6 +35,7 @@ pub mod birth;
 pub mod children;
 pub mod credit;
 pub mod density;
+pub mod filled;
 pub mod intent;
 pub mod orders;
 pub mod page;

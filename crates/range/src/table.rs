@@ -40,6 +40,8 @@ pub struct Range {
     pub mapping: Span,
     /// The mapping was larger before: the program has unmapped a part of it, or protected it otherwise.
     pub is_part: bool,
+    /// Its mapping has grown upwards: what grows may grow on, and keeps its advice.
+    pub is_extended: bool,
     /// What the kernel was told.
     pub advice: Advice,
     /// The first region that is not finished.
@@ -60,7 +62,7 @@ pub struct Range {
     pub ahead: Ahead,
     /// Regions that the program fills with base pages, the next one to be judged first; 0 is none.
     pub probes: [u64; 3],
-    /// Regions populated ahead since the last probe.
+    /// Regions populated ahead since the last probe, or since contents have shown how densely they are filled.
     pub unprobed: u64,
     /// A probe was filled sparsely, or regions were that lie alone.
     pub is_sparse: bool,
@@ -106,6 +108,7 @@ impl Range {
                 _ => Advice::None,
             },
             is_part: self.is_part,
+            is_extended: self.is_extended,
             ..Range::new(self.span, self.mapping)
         };
     }
@@ -155,6 +158,7 @@ const NOTHING: Range = Range {
     span: Span { start: 0, end: 0 },
     mapping: Span { start: 0, end: 0 },
     is_part: false,
+    is_extended: false,
     advice: Advice::None,
     edge: 0,
     last: 0,
@@ -300,6 +304,7 @@ impl Table {
     fn extend_last(&mut self, end: u64) {
         if let Some(last) = self.ranges_mut().last_mut() {
             last.span.end = end;
+            last.is_extended = true;
         }
     }
 

@@ -8,6 +8,9 @@ use crate::waste;
 pub trait Memory {
     /// What is populated of the regions from `from` on, one for each element. False if that cannot be told.
     fn populations(&mut self, from: u64, of: &mut [Population]) -> bool;
+    /// Whether pages sampled of a region that is mapped huge all hold anything ([`crate::filled`]). None where it is not
+    /// mapped huge, or contents cannot be read.
+    fn is_filled(&mut self, region: u64) -> Option<bool>;
     /// Whether the program has written to the region at this address.
     fn is_reached(&mut self, region: u64) -> bool;
     /// Whether another process has pages of the region, too, as after a fork: a collapse copies them.

@@ -622,6 +622,55 @@ fn a_probe_stays_on_base_pages_until_it_has_shown_how_densely_it_is_filled() {
 }
 
 #[test]
+fn whose_contents_show_that_it_fills_what_it_gets_needs_no_probes_ahead() {
+    let probes = |hides_contents| {
+        let mut world = world();
+        world.kernel.hides_contents = hides_contents;
+        world.kernel.map(span(1000, 1400));
+        world.fill(span(1000, 1400), 512);
+        assert!(world.kernel.huge() >= 360, "{}", world.kernel.huge());
+        world.kernel.probes
+    };
+    assert_eq!(probes(false), 0);
+    assert!(probes(true) >= 8, "{}", probes(true));
+}
+
+#[test]
+fn contents_of_what_was_advised_at_birth_say_whether_another_probe_is_needed() {
+    let is_shown = |step: usize| {
+        let mut world = filled(1);
+        let new = span(3000, 3032);
+        world.kernel.map(new);
+        world.kernel.advise(new);
+        world.tick(1_000_000);
+        world.auto.born(new.start, Birth::Advised);
+        let mut is_shown = false;
+        for page in (0..32 * u64::from(PAGES)).step_by(step) {
+            world.kernel.touch(new.start + page * PAGE);
+            if page % 512 == 0 {
+                world.tick(1_000_000);
+                is_shown |= world.auto.births(&world.conditions).is_filled;
+            }
+        }
+        is_shown
+    };
+    assert_eq!([1, 4].map(is_shown), [true, false]);
+}
+
+#[test]
+fn a_mapping_that_grows_is_advised_though_all_of_it_is_filled() {
+    let mut world = world();
+    let grown = |to| span(1000, to);
+    world.kernel.map(grown(1006));
+    world.fill(grown(1006), 6 * 512);
+    world.ticks(50);
+    assert!(!world.kernel.is_advised(grown(1006)));
+    world.kernel.map(span(1006, 1007));
+    world.fill(span(1006, 1007), 512);
+    assert!(world.kernel.is_advised(grown(1007)));
+}
+
+#[test]
 fn under_latency_who_fills_here_and_there_is_populated_ahead_of_no_more() {
     for seed in 1..20 {
         let mut world = world();

@@ -38,6 +38,7 @@ impl Auto {
         Births {
             resident_bytes: seen.resident_bytes.max(earlier),
             is_seen: seen.is_seen,
+            is_filled: self.is_filled,
         }
     }
 
@@ -47,6 +48,7 @@ impl Auto {
         Births {
             resident_bytes: if may { conditions.resident_bytes } else { 0 },
             is_seen: may,
+            is_filled: false,
         }
     }
 

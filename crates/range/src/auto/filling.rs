@@ -94,6 +94,12 @@ impl Auto {
         if range.edge > range.stranded.end {
             range.stranded = Span::default();
         }
+        // The last one that was begun may not be full yet.
+        let before_last = range.edge.saturating_sub(2 * REGION);
+        let is_new = range.edge != before && range.span.contains(Span::region(before_last));
+        if is_new && range.advice == Advice::Asked {
+            self.sample(before_last, memory);
+        }
         let went_down = range.edge >= end && self.judge_downwards(range, conditions, looks, memory);
         let moved = range.edge != before || went_down;
         if moved {

@@ -1,6 +1,6 @@
 //! Populating ahead of a range that fills in order.
 
-use super::Auto;
+use super::{Auto, SAMPLES};
 use crate::ahead::Limit;
 use crate::density::Population;
 use crate::orders::{Order, Orders};
@@ -43,6 +43,10 @@ impl Auto {
                 is_mapping: conditions.is_mapping,
             };
             let group = range.ahead.untouched();
+            let mut passed = (0..u64::from(SAMPLES)).map_while(|nth| range.ahead.between(nth));
+            if passed.any(|region| self.sample(region, memory)) {
+                range.unprobed = 0;
+            }
             self.judge_probe(range, memory);
             if range.is_sparse {
                 break;
@@ -74,8 +78,8 @@ impl Auto {
         }
     }
 
-    /// Makes the next region that is left to the program a probe, before what was populated since the last one may be
-    /// more waste than half of what is allowed.
+    /// Makes the next region that is left to the program a probe, before what was populated since the last one, or since
+    /// contents have shown how densely the program fills it, may be more waste than half of what is allowed.
     fn probe(&mut self, range: &mut Range, conditions: &Conditions, group: Span, orders: &mut Orders) {
         let region = range.ahead.end();
         let [_, waiting, next] = range.probes;

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use mega_range::auto::{Auto, Pace};
 use mega_range::density::Population;
+use mega_range::filled::pages;
 use mega_range::orders::{Order, Orders, Outcome};
 use mega_range::span::{down, Span, PAGE, PAGES, REGION};
 use mega_range::world::{Conditions, Memory};
@@ -37,6 +38,10 @@ pub struct Kernel {
     pub copied: u64,
     /// Orders to release a region.
     pub releases: u64,
+    /// Orders to make a region a probe.
+    pub probes: u64,
+    /// Contents cannot be read.
+    pub hides_contents: bool,
 }
 
 impl Kernel {
@@ -201,6 +206,7 @@ impl Kernel {
                 self.copied += u64::from(self.shared.remove(&region));
             }
             Order::Probe(region) => {
+                self.probes += 1;
                 let region = self.region(region);
                 region.huge = false;
                 region.whole = false;
@@ -247,6 +253,12 @@ impl Memory for Kernel {
     fn is_reached(&mut self, address: u64) -> bool {
         let region = self.regions.get(&down(address));
         region.is_some_and(|region| populated(region) > 0)
+    }
+
+    fn is_filled(&mut self, address: u64) -> Option<bool> {
+        let is_readable = |region: &&Region| region.huge && !self.hides_contents;
+        let region = self.regions.get(&address).filter(is_readable)?;
+        Some(pages(address).all(|page| region.touched[((page - address) / PAGE) as usize]))
     }
 
     fn is_shared(&mut self, region: u64) -> bool {
