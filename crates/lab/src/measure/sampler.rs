@@ -10,6 +10,7 @@ use mega_linux::process::family::Family;
 use mega_linux::scan::partly::Partly;
 use mega_linux::scan::{choose, Preference, ScanRange, Scanner, REGION_BYTES};
 
+use crate::prepare::group::Account;
 use crate::result::Series;
 
 /// Time between samples.
@@ -31,7 +32,8 @@ fn pause(since: Duration) -> Duration {
 pub struct Memory {
     /// Resident, with hugetlb pages. Shared pages count in each process.
     pub rss_bytes: u64,
-    /// Resident, and what is unmapped of huge pages that are whole still.
+    /// What its control group counts ([`Account::taken_bytes`]), and hugetlb pages. Without a group: resident, and what is
+    /// unmapped of huge pages that are whole still.
     pub taken_bytes: u64,
     /// Proportional set size.
     pub pss_bytes: u64,
@@ -61,14 +63,14 @@ pub struct Sampler {
 impl Sampler {
     /// Starts it, on this processor.
     #[must_use]
-    pub fn start(root: &ProcRoot, cpu: Option<usize>) -> Self {
+    pub fn start(root: &ProcRoot, account: Option<Account>, cpu: Option<usize>) -> Self {
         let (orders, receive) = channel();
         let root = root.clone();
         let thread = std::thread::spawn(move || {
             if let Some(cpu) = cpu {
                 let _ = crate::memory::pin_to_cpu(cpu);
             }
-            Looking::new(root).run(&receive)
+            Looking::new(root, account).run(&receive)
         });
         Self {
             orders: Some(orders),
@@ -120,6 +122,7 @@ impl Drop for Sampler {
 
 struct Looking {
     root: ProcRoot,
+    account: Option<Account>,
     scanner: Option<Box<dyn Scanner>>,
     partly: Partly,
     family: Family,
@@ -130,9 +133,10 @@ struct Looking {
 }
 
 impl Looking {
-    fn new(root: ProcRoot) -> Self {
+    fn new(root: ProcRoot, account: Option<Account>) -> Self {
         Self {
             root,
+            account,
             scanner: choose(Preference::Best).ok().map(|(scanner, _)| scanner),
             partly: Partly::new(),
             family: Family::default(),
@@ -186,20 +190,22 @@ impl Looking {
         let pids = self.pids();
         let mut row: Vec<(String, f64)> = Vec::new();
         if !pids.is_empty() {
-            let (mut rss, mut huge, mut kept) = (0, 0, 0);
+            let (mut rss, mut huge, mut kept, mut hugetlb_bytes) = (0, 0, 0, 0);
             for pid in pids {
                 let Ok(status) = status::read(&self.root, pid) else {
                     continue;
                 };
                 // The kernel does not count hugetlb pages as resident.
                 let hugetlb = status.memory.hugetlb_bytes.unwrap_or(0);
+                hugetlb_bytes += hugetlb;
                 rss += status.memory.rss_bytes.unwrap_or(0) + hugetlb;
                 let in_regions = self.in_regions(pid);
                 huge += in_regions.0 + hugetlb;
                 kept += in_regions.1;
             }
             row.push(("rss_bytes".to_string(), rss as f64));
-            row.push(("taken_bytes".to_string(), (rss + kept) as f64));
+            let taken = self.counted().map_or(rss + kept, |counted| counted + hugetlb_bytes);
+            row.push(("taken_bytes".to_string(), taken as f64));
             row.push(("huge_bytes".to_string(), huge as f64));
         }
         if let Ok(free) = buddyinfo::read(&self.root) {
@@ -216,6 +222,10 @@ impl Looking {
         for column in self.series.columns.values_mut() {
             column.resize(rows, None);
         }
+    }
+
+    fn counted(&self) -> Option<u64> {
+        self.account.as_ref().and_then(Account::taken_bytes)
     }
 
     /// Memory in transparent huge pages, by page tables, and what is unmapped of others that are whole still. A process that is ending has none. Reserved address space, of which there may
@@ -282,6 +292,9 @@ impl Looking {
                 (a, b) => Some(a.unwrap_or(0) + b.unwrap_or(0)),
             };
         }
+        if let Some(counted) = self.counted() {
+            all.taken_bytes = counted + all.hugetlb_bytes;
+        }
         all
     }
 }
@@ -298,7 +311,7 @@ mod tests {
             .iter()
             .step_by(512)
             .for_each(|w| w.store(1, std::sync::atomic::Ordering::Relaxed));
-        let sampler = Sampler::start(&ProcRoot::default(), None);
+        let sampler = Sampler::start(&ProcRoot::default(), None, None);
         sampler.process(std::process::id() as i32);
         sampler.figure("ops_per_s", 2.0);
         sampler.figure("ops_per_s", 4.0);

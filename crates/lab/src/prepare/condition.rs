@@ -11,7 +11,7 @@ use mega_linux::knobs::Knobs;
 use mega_linux::proc::{buddyinfo, stat, ProcRoot};
 use rustix::process::{kill_process, Pid, Signal};
 
-use super::group::Group;
+use super::group::{Account, Group};
 use super::system;
 use crate::contiguity::{Amount, FragKind, FragOptions, Fragmenter};
 use crate::memory::die_with_parent_after_exec;
@@ -121,11 +121,19 @@ impl Condition {
     /// # Errors
     /// What prevents it, in one line.
     pub fn make(self, root: &ProcRoot, state: &Path, launch: &Launch) -> Result<Kept, ProgramError> {
-        let mut kept = Kept::default();
+        let group = match self {
+            Self::Limit(size) => Some(Group::make(root, Some(size))?),
+            // To count memory alone: it can do without.
+            _ => Group::make(root, None).ok(),
+        };
+        let mut kept = Kept {
+            group,
+            ..Kept::default()
+        };
         match self {
+            Self::Limit(_) => {}
             Self::Unfragmented => compact_if_needed(root)?,
             Self::Fragmented(share, kind) => kept.fragmenter = Some(fragmented(share, kind, root, state, launch)?),
-            Self::Limit(size) => kept.group = Some(Group::limited(root, size)?),
             Self::Neighbour => {
                 let words = ["churn", "--mib", "512", "--times", "1000000000"];
                 kept.neighbours = vec![neighbour(launch, &words, launch.client_cpu)?];
@@ -171,6 +179,12 @@ impl Kept {
     /// It cannot be put into the control group.
     pub fn process(&self, pid: i32) -> Result<(), ProgramError> {
         self.group.as_ref().map_or(Ok(()), |group| group.add(pid))
+    }
+
+    /// Where the memory of the processes put under it is counted.
+    #[must_use]
+    pub fn account(&self) -> Option<Account> {
+        self.group.as_ref().map(Group::account)
     }
 
     /// Undoes it. The fragmenter verifies its memory first.

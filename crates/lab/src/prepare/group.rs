@@ -1,7 +1,8 @@
-//! A control group with a memory limit, version 1 or 2, made for one run and removed after it.
+//! A control group, version 1 or 2, made for one run and removed after it: it limits memory, and counts it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use mega_core::units::Bytes;
 use mega_linux::proc::ProcRoot;
@@ -34,18 +35,42 @@ pub struct Group {
     two: bool,
 }
 
-/// Prefix of our groups; the rest of the name is the PID of the process that made it.
+/// Prefix of our groups; then come the PID of the process that made it, and a number.
 const NAME: &str = "mega-lab-";
+static MADE: AtomicU32 = AtomicU32::new(0);
+
+/// Where a group says how much memory its processes take.
+#[derive(Debug, Clone)]
+pub struct Account(PathBuf);
+
+impl Account {
+    /// Memory of no file, shared memory too, once however many processes map it, with what is unmapped of huge pages that
+    /// are whole still: the pages on the group's lists (memory.stat).
+    #[must_use]
+    pub fn taken_bytes(&self) -> Option<u64> {
+        anonymous(&fs::read_to_string(&self.0).ok()?)
+    }
+}
+
+fn anonymous(stat: &str) -> Option<u64> {
+    let of = |name: &str| {
+        let mut lines = stat.lines();
+        let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        value.and_then(|value| value.trim().parse::<u64>().ok())
+    };
+    Some(of("active_anon")? + of("inactive_anon")? + of("unevictable")?)
+}
 
 impl Group {
-    /// Makes one with this limit, after removing groups left by lab processes that have exited.
+    /// Makes one, with this limit or none, after removing groups left by lab processes that have exited.
     ///
     /// # Errors
     /// No memory controller, or no permission.
-    pub fn limited(root: &ProcRoot, limit: Bytes) -> Result<Self, ProgramError> {
+    pub fn make(root: &ProcRoot, limit: Option<Bytes>) -> Result<Self, ProgramError> {
         let (parent, two) = parent(root)?;
         remove_left(root, &parent);
-        let path = parent.join(format!("{NAME}{}", std::process::id()));
+        let (process, number) = (std::process::id(), MADE.fetch_add(1, Relaxed));
+        let path = parent.join(format!("{NAME}{process}-{number}"));
         match fs::create_dir(&path) {
             Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => {
                 return Err(system(&format!("create the control group {}", path.display()), e));
@@ -53,8 +78,10 @@ impl Group {
             _ => {}
         }
         let group = Self { path, two };
-        let file = group.path.join(group.files().limit);
-        fs::write(&file, limit.0.to_string()).map_err(|e| system(&format!("write {}", file.display()), e))?;
+        if let Some(limit) = limit {
+            let file = group.path.join(group.files().limit);
+            fs::write(&file, limit.0.to_string()).map_err(|e| system(&format!("write {}", file.display()), e))?;
+        }
         Ok(group)
     }
 
@@ -64,6 +91,12 @@ impl Group {
         } else {
             &V1
         }
+    }
+
+    /// How much its processes take.
+    #[must_use]
+    pub fn account(&self) -> Account {
+        Account(self.path.join("memory.stat"))
     }
 
     /// Moves a process into it, with its threads.
@@ -107,7 +140,7 @@ fn remove_left(root: &ProcRoot, parent: &Path) {
         let name = entry.file_name();
         let maker = name
             .to_str()
-            .and_then(|name| name.strip_prefix(NAME)?.parse::<u32>().ok());
+            .and_then(|name| name.strip_prefix(NAME)?.split('-').next()?.parse::<u32>().ok());
         if maker.is_some_and(|pid| !root.of_process(pid, "stat").exists()) {
             remove(&entry.path());
         }

@@ -329,7 +329,7 @@ impl Bench<'_> {
             }),
             scratch: scratch.path(),
             kept: &kept,
-            sampler: Sampler::start(&self.root, self.options.client_cpu),
+            sampler: Sampler::start(&self.root, kept.account(), self.options.client_cpu),
             faults: if self.plan.faults {
                 Watched::start()
             } else {
