@@ -71,6 +71,11 @@ pub fn allow(births: Births, now_ns: u64) {
     RESIDENT.store(if is_refused { 0 } else { births.resident_bytes }, Ordering::Relaxed);
 }
 
+/// Whether anything was born since.
+pub fn has_news() -> bool {
+    IS_NEWS.load(Ordering::Relaxed) != 0
+}
+
 /// What became of which mappings since the last call, as far as it is known.
 pub fn take() -> [Option<(u64, Birth)>; NEWS] {
     let mut news = [None; NEWS];

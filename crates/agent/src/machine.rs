@@ -40,6 +40,8 @@ pub struct Resident {
     pub bytes: u64,
     /// That of no file.
     pub anonymous: u64,
+    /// Pages mapped, and those of them that are private and writable: they change where mappings do, save for a few.
+    pub mapped: [u64; 2],
 }
 
 /// A control group whose memory is limited.
@@ -196,11 +198,14 @@ impl Machine {
     pub fn resident(&self) -> Option<Resident> {
         let mut buffer = [0u8; 128];
         let mut words = Text(read(self.statm, &mut buffer)?);
-        let _size = words.word();
+        let size = decimal(words.word())?;
         let (all, shared) = (decimal(words.word())?, decimal(words.word())?);
+        let _text_and_libraries = (words.word(), words.word());
+        let data = decimal(words.word())?;
         Some(Resident {
             bytes: all.saturating_mul(PAGE),
             anonymous: all.saturating_sub(shared).saturating_mul(PAGE),
+            mapped: [size, data],
         })
     }
 

@@ -41,8 +41,9 @@ const IDLE_PART: u64 = 64;
 /// Looks take a tenth of a processor at most, while nothing is done; a fiftieth where no processor is spare.
 const LOOK_SHARE: u64 = 9;
 const BUSY_LOOK_SHARE: u64 = 49;
-/// How soon mappings are read again while populating ahead.
+/// How soon mappings are read again: while populating ahead, and where what is mapped is as much as it was.
 const MAPPINGS_NS: u64 = 2_000_000;
+const SAME_MAPPINGS_NS: u64 = 20_000_000;
 /// How long a change of mappings counts as such.
 const MAPPING_NS: u64 = 50_000_000;
 /// How soon what rarely changes is looked at again.
@@ -148,6 +149,7 @@ struct State {
     ahead_ns: u64,
     decided_ns: u64,
     mappings_ns: u64,
+    mapped: [u64; 2],
     mapping_ns: u64,
     unseen_ns: u64,
     rarely_ns: u64,
@@ -162,6 +164,7 @@ fn tick(mind: &mut Mind, maps: i32, state: &mut State) -> core::result::Result<u
     let Resident {
         bytes: resident,
         anonymous,
+        mapped,
     } = mind.machine.resident().ok_or(Reason::NoProc)?;
     state.peak = state.peak.max(resident);
     status::set(Field::Resident, resident);
@@ -195,8 +198,11 @@ fn tick(mind: &mut Mind, maps: i32, state: &mut State) -> core::result::Result<u
     state.decided_ns = now;
     let begun = sys::processor_ns();
     mind.machine.look(now);
-    if !is_ahead || now.saturating_sub(state.mappings_ns) > MAPPINGS_NS {
+    let since = now.saturating_sub(state.mappings_ns);
+    let is_other = state.mapped != mapped || birth::has_news();
+    if since > SAME_MAPPINGS_NS || (is_other && (!is_ahead || since > MAPPINGS_NS)) {
         state.mappings_ns = now;
+        state.mapped = mapped;
         // Whatever was born by now is among the mappings that are read after it.
         let born = birth::take();
         mind.mappings.read(maps).map_err(|_| Reason::NoProc)?;

@@ -148,8 +148,9 @@ impl Range {
 /// All ranges, by address.
 #[derive(Debug, Clone)]
 pub struct Table {
-    ranges: [Range; RANGES],
-    old: [Range; RANGES],
+    /// The ranges now and before, in turns: to copy them all would take longer than anything else here.
+    turns: [[Range; RANGES]; 2],
+    turn: usize,
     len: usize,
     missed: u64,
 }
@@ -190,8 +191,8 @@ impl Table {
     /// An empty table.
     pub const fn new() -> Self {
         Table {
-            ranges: [NOTHING; RANGES],
-            old: [NOTHING; RANGES],
+            turns: [[NOTHING; RANGES]; 2],
+            turn: 0,
             len: 0,
             missed: 0,
         }
@@ -205,12 +206,15 @@ impl Table {
 
     /// The ranges, by address.
     pub fn ranges(&self) -> &[Range] {
-        self.ranges.get(..self.len).unwrap_or(&[])
+        let [even, odd] = &self.turns;
+        let now = if self.turn == 0 { even } else { odd };
+        now.get(..self.len).unwrap_or(&[])
     }
 
     /// The ranges, by address.
     pub fn ranges_mut(&mut self) -> &mut [Range] {
-        self.ranges.get_mut(..self.len).unwrap_or(&mut [])
+        let len = self.len;
+        self.now().get_mut(..len).unwrap_or(&mut [])
     }
 
     /// Ranges that found no room.
@@ -225,7 +229,7 @@ impl Table {
     /// they lie above one (growth by `brk`, `mremap`).
     pub fn follow(&mut self, mappings: &[Span]) -> u32 {
         let old_len = self.len;
-        core::mem::swap(&mut self.ranges, &mut self.old);
+        self.turn ^= 1;
         self.len = 0;
         let mut next = 0;
         let mut kept = 0u32;
@@ -236,7 +240,7 @@ impl Table {
             }
             let mut cursor = mapping.start;
             let mut is_first = true;
-            while let Some(&known) = self.old.get(next).filter(|_| next < old_len) {
+            while let Some(&known) = self.before().get(next).filter(|_| next < old_len) {
                 if known.span.start >= mapping.end {
                     break;
                 }
@@ -272,6 +276,24 @@ impl Table {
         fresh.saturating_add(gone)
     }
 
+    fn now(&mut self) -> &mut [Range; RANGES] {
+        let [even, odd] = &mut self.turns;
+        if self.turn == 0 {
+            even
+        } else {
+            odd
+        }
+    }
+
+    fn before(&self) -> &[Range; RANGES] {
+        let [even, odd] = &self.turns;
+        if self.turn == 0 {
+            odd
+        } else {
+            even
+        }
+    }
+
     /// A mapping has one set of flags: what one of its ranges was advised holds for all of it.
     fn share_advice(&mut self) {
         let mut of = (Span::default(), Advice::None);
@@ -288,7 +310,8 @@ impl Table {
     }
 
     fn push(&mut self, range: Range) -> u32 {
-        match self.ranges.get_mut(self.len) {
+        let len = self.len;
+        match self.now().get_mut(len) {
             Some(place) => {
                 *place = range;
                 self.len += 1;
