@@ -140,6 +140,17 @@ fn mremap_and_realloc_go_on_after_advice() {
 }
 
 #[test]
+fn a_region_that_moves_while_it_is_collapsed_is_no_reason_to_advise_nothing() {
+    let _alone = alone();
+    // The kernel says of a hole what it says where there is no block; for a second after that nothing is advised.
+    let Some(ran) = while_advised(|| run(&["regrow", "128"])) else {
+        return;
+    };
+    let on_base_pages = ran.ok().figure("on-base-pages");
+    assert!(on_base_pages < 20.0, "{on_base_pages} of 60 arrays");
+}
+
+#[test]
 fn contents_are_right_after_storms() {
     let _alone = alone();
     for threads in ["1", "4"] {

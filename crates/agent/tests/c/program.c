@@ -160,6 +160,32 @@ static void grow(size_t bytes) {
 	say_memory();
 }
 
+// Many arrays one after the other, each grown by realloc while the helper collapses what was filled: how many of them got
+// hardly any huge pages.
+static void regrow(size_t bytes) {
+	int on_base_pages = 0;
+	for (int i = 0; i < 60; i++) {
+		struct rusage before, after;
+		CHECK(!getrusage(RUSAGE_SELF, &before));
+		size_t size = 0;
+		char *memory = 0;
+		while (size < bytes) {
+			size_t more = size ? size + size / 8 : MB;
+			more -= more % PAGE;
+			memory = realloc(memory, more);
+			CHECK(memory);
+			for (size_t at = size; at < more; at += PAGE)
+				*(uint64_t *)(memory + at) = (at / PAGE) ^ 0x5a5a;
+			size = more;
+		}
+		check(memory, size);
+		CHECK(!getrusage(RUSAGE_SELF, &after));
+		on_base_pages += after.ru_minflt - before.ru_minflt > (long)(size / PAGE * 3 / 4);
+		free(memory);
+	}
+	printf("on-base-pages %d\n", on_base_pages);
+}
+
 // mremap of what the agent has advised, grown again and again in place or elsewhere.
 static void remap(size_t bytes) {
 	size_t size = 16 * MB;
@@ -720,6 +746,7 @@ int main(int count, char **arguments) {
 	MODE("scattered", scattered(bytes))
 	MODE("dense-then-scattered", dense_then_scattered(bytes))
 	MODE("grow", grow(bytes))
+	MODE("regrow", regrow(bytes))
 	MODE("remap", remap(bytes))
 	MODE("torn", torn(bytes))
 	MODE("births", births(bytes / MB))

@@ -130,10 +130,10 @@ pub fn document(records: &[Record]) -> String {
     let seen = table::seen(records);
     let mut out = String::from(
         "# Real programs, measured\n\nMade by `make results` from the records in `results/programs`; do not edit. Medians of variants in \
-         alternation,\nrelative to base pages in the same record; speed above 1 is better, memory below 1.\n\
-         Memory taken is resident memory and what is kept of huge pages of which a part is unmapped; records without it have\n\
-         resident memory only.\n\n",
+         alternation,\nrelative to base pages in the same record; speed above 1 is better, memory below 1.\n",
     );
+    out += table::TAKEN;
+    out += "\n";
     out += &super::tables::machine(records);
     out += "Differences under 5 % say nothing then.\n\n";
     out += &table::smaller(records);

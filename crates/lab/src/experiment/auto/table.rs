@@ -18,6 +18,13 @@ const CONDITIONS: [(&str, &str); 4] = [
 /// The condition of the picture.
 const PICTURED: &str = "unfragmented";
 
+/// What is meant by memory taken.
+pub const TAKEN: &str = "\
+Memory taken is what the control group of a run counts: anonymous and shared memory, each page once, and huge pages whole
+of which a part is unmapped. Records of commits before 182305ef80e1 have resident memory and what is kept of such huge
+pages, what processes share once for each of them; some have resident memory only.
+";
+
 /// The whole document.
 #[must_use]
 pub fn document(records: &[Record]) -> String {
@@ -26,10 +33,10 @@ pub fn document(records: &[Record]) -> String {
         "# auto, measured\n\nWhat policy `auto` and its agent do to programs, against base pages and stock THP in the same run. \
          Made by\n`make results` from the records in `results/auto`; do not edit. Variants run in alternation; ratios are of \
          medians\nwithin a record. `auto` is what `mega run` does, `auto:agent` the agent alone, `auto:manager` what \
-         `mega manage` does.\nMemory taken is resident memory and what is kept of huge pages of which a part is unmapped; records without it\n\
-         have resident memory only. A mean is over the whole run: who fills sooner has more of it.\n\
-         What a parent shares with its children counts once for each.\n\n",
+         `mega manage` does.\n",
     );
+    out += TAKEN;
+    out += "A mean is over the whole run: who fills sooner has more of it.\n\n";
     origins(&mut out, records);
     out += &smaller(records);
     let all = gates(&seen);
