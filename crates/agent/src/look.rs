@@ -218,17 +218,11 @@ impl Memory for Look {
             return None;
         }
         let mut buffer = [0u8; PAGE as usize];
-        let mut has_some = |page, bytes| {
-            let read = sys::pread(contents, buffer.get_mut(..bytes)?, page).ok()?;
-            Some(read.iter().any(|&byte| byte != 0))
-        };
-        for page in filled::pages(region) {
-            // The first bytes say it of most pages, and another processor's cache may have all of them.
-            if !has_some(page, FIRST_BYTES)? && !has_some(page, PAGE as usize)? {
-                return Some(false);
-            }
-        }
-        Some(true)
+        let is_filled = has_some_in_each(contents, region, &mut buffer);
+        // No copy of the program's data, which may be secret, stays here.
+        buffer.fill(0);
+        core::hint::black_box(&buffer);
+        is_filled
     }
 
     /// Where that is not known it may be.
@@ -294,6 +288,21 @@ impl Memory for Look {
         }
         counted.count()
     }
+}
+
+/// Whether each of the sampled pages of a region has anything but zeroes.
+fn has_some_in_each(contents: i32, region: u64, buffer: &mut [u8]) -> Option<bool> {
+    let mut has_some = |page, bytes| {
+        let read = sys::pread(contents, buffer.get_mut(..bytes)?, page).ok()?;
+        Some(read.iter().any(|&byte| byte != 0))
+    };
+    for page in filled::pages(region) {
+        // The first bytes say it of most pages, and another processor's cache may have all of them.
+        if !has_some(page, FIRST_BYTES)? && !has_some(page, PAGE as usize)? {
+            return Some(false);
+        }
+    }
+    Some(true)
 }
 
 /// Counts regions that are populated while both their neighbours are not.

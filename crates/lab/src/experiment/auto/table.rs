@@ -20,9 +20,9 @@ const PICTURED: &str = "unfragmented";
 
 /// What is meant by memory taken.
 pub const TAKEN: &str = "\
-Memory taken is what the control group of a run counts: anonymous and shared memory, each page once, and huge pages whole
-of which a part is unmapped. Records of commits before 182305ef80e1 have resident memory and what is kept of such huge
-pages, what processes share once for each of them; some have resident memory only.
+Memory taken is what the control group of a run counts: anonymous and shared memory, each page once, and huge pages
+whole of which a part is unmapped. Records of commits before 182305ef80e1 have resident memory and what is kept of such
+huge pages, what processes share once for each of them; some have resident memory only.
 ";
 
 /// The whole document.
