@@ -14,6 +14,8 @@ pub struct Settings {
     status_len: usize,
     /// Which program this is; 0: it does not say.
     pub key: u64,
+    /// Whether contents of huge pages may be read.
+    pub reads_contents: bool,
     /// How densely earlier runs filled their memory.
     pub earlier: Density,
     /// An address in the program's first stack.
@@ -47,6 +49,7 @@ unsafe impl Sync for Kept {}
 static SETTINGS: Kept = Kept(UnsafeCell::new(Settings {
     intent: Intent::Balanced,
     key: 0,
+    reads_contents: false,
     earlier: Density::NONE,
     status: [0; STATUS_BYTES],
     status_len: 0,

@@ -14,6 +14,8 @@ use crate::{birth, children, helper, libc, next, program, remap, status, sys, wa
 const SWITCH: &[u8] = b"MEGA_AGENT";
 /// An [`Intent`].
 const INTENT: &[u8] = b"MEGA_AGENT_FOR";
+/// `off` reads no contents of huge pages.
+const CONTENTS: &[u8] = b"MEGA_AGENT_CONTENTS";
 /// A file for the status page; a `%` in its name stands for the process. Without one the page is in memory alone.
 const STATUS: &[u8] = b"MEGA_AGENT_STATUS";
 /// A folder of profiles.
@@ -69,6 +71,7 @@ fn begin(environment: usize, auxiliary: impl Fn(usize) -> usize) {
     settings.intent = variable(environment, INTENT)
         .and_then(Intent::by_name)
         .unwrap_or_default();
+    settings.reads_contents = variable(environment, CONTENTS) != Some(b"off");
     settings.set_status(variable(environment, STATUS).unwrap_or(&[]));
     settings.key = program::key(auxiliary).unwrap_or(0);
     if let (Some(folder), 1..) = (variable(environment, PROFILES), settings.key) {

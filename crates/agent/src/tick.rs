@@ -97,7 +97,11 @@ pub unsafe fn open(settings: &Settings, program: i32) -> core::result::Result<Re
     mind.auto.begin(settings.intent, settings.earlier);
     mind.mappings.begin(settings.stack as u64);
     let partly = open(b"/sys/kernel/mm/transparent_hugepage/hugepages-2048kB/stats/nr_anon_partially_mapped\0").ok();
-    let contents = open(b"/proc/self/mem\0").ok();
+    let contents = if settings.reads_contents {
+        open(b"/proc/self/mem\0").ok()
+    } else {
+        None
+    };
     mind.look.begin(pagemap, contents, partly);
     mind.warmth = Warmth::new();
     Ok(Ready {

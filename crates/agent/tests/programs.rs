@@ -224,6 +224,18 @@ fn the_helper_is_no_way_out_of_a_sandbox() {
 }
 
 #[test]
+fn contents_are_not_read_where_that_is_refused() {
+    let reads = |setting: &str| {
+        let ran = run_with(&["confined"], |command| {
+            command.env("MEGA_AGENT_CONTENTS", setting);
+        })?;
+        Some(ran.ok().text().lines().any(|line| line.ends_with("/mem")))
+    };
+    let Some(seen) = reads("") else { return };
+    assert_eq!([seen, reads("off").unwrap()], [true, false]);
+}
+
+#[test]
 fn what_a_child_shares_is_collapsed_for_the_parent_within_an_eighth_of_the_waste_allowed() {
     let _alone = alone();
     // A program that is kept from its processor before it forks has more collapsed that nobody shares yet.

@@ -211,6 +211,20 @@ fn an_unprivileged_user_gets_it_alone_and_its_pid_environment_and_status_are_the
 }
 
 #[test]
+fn a_command_whose_contents_shall_not_be_read_has_an_agent_that_reads_none() {
+    if !is_root() {
+        return;
+    }
+    let ran = |options: &[&str]| {
+        let script = "echo contents=$MEGA_AGENT_CONTENTS";
+        let output = run(options).args(["--", "sh", "-c", script]).output().unwrap();
+        text(&output.stdout).trim().to_string()
+    };
+    assert_eq!(ran(&[]), "contents=");
+    assert_eq!(ran(&["--no-contents"]), "contents=off");
+}
+
+#[test]
 fn show_finds_what_an_agent_says_in_a_program_that_was_given_it_by_its_environment_alone() {
     if !is_root() {
         return;

@@ -15,6 +15,7 @@ use super::pages::Pages;
 const PRELOAD: &str = "LD_PRELOAD";
 const SWITCH: &str = "MEGA_AGENT";
 const INTENT: &str = "MEGA_AGENT_FOR";
+const CONTENTS: &str = "MEGA_AGENT_CONTENTS";
 const STATUS: &str = "MEGA_AGENT_STATUS";
 const PROFILES: &str = "MEGA_AGENT_PROFILES";
 
@@ -51,6 +52,11 @@ pub fn us_for(user: Option<&User>) -> Result<PathBuf> {
 #[must_use]
 pub fn has_agent(environment: &Environment) -> bool {
     environment.iter().any(|(name, _)| *name == PRELOAD)
+}
+
+/// The agent reads no contents of huge pages.
+pub fn without_contents(environment: &mut Environment) {
+    environment.push((CONTENTS, "off".into()));
 }
 
 /// A static command has no loader that would obey the environment: it is started by ourselves, as `mega run --agent-only` does it.

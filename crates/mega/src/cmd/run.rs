@@ -65,6 +65,9 @@ pub fn run(args: RunArgs) -> ExitCode {
     };
     let mut environment = environment.unwrap_or_else(start::without);
     let has_agent = plan.agent && start::has_agent(&environment);
+    if has_agent && args.options.no_contents {
+        start::without_contents(&mut environment);
+    }
     let mut command = args.command.clone();
     let program = command.first().map_or(Path::new(""), Path::new);
     if has_agent && target::is_static(program) {
