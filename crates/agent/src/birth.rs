@@ -32,9 +32,10 @@ static RESIDENT: AtomicU64 = AtomicU64::new(0);
 static UNTIL_NS: AtomicU64 = AtomicU64::new(0);
 /// A filter of the program refuses advice.
 static IS_REFUSED: AtomicU32 = AtomicU32::new(0);
-/// Mappings that might have been advised: all, and those since the last probe or since contents have shown how they are filled.
-static SINCE: AtomicU32 = AtomicU32::new(0);
+/// Mappings that might have been advised.
 static CANDIDATES: AtomicU32 = AtomicU32::new(0);
+/// Those of them since the last probe, or since contents have shown how they are filled.
+static SINCE: AtomicU32 = AtomicU32::new(0);
 /// Bytes advised since the last probe, and whether there was one since the helper last spoke: more is advised once it has
 /// spoken again.
 static UNPROBED: AtomicU64 = AtomicU64::new(0);

@@ -1,6 +1,6 @@
 //! What a control group counts of programs' memory, against what their resident sizes say.
 
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use mega_lab::prepare::group::Group;
@@ -9,6 +9,16 @@ use mega_linux::process::family::Family;
 use rustix::process::{kill_process, Pid, Signal};
 
 const MIB: u64 = 256;
+
+/// Ends with the test, failed or not.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
 
 #[test]
 fn memory_that_forked_children_share_counts_once() {
@@ -19,12 +29,10 @@ fn memory_that_forked_children_share_counts_once() {
     };
     // In the group before it takes memory.
     let script = format!("kill -STOP $$; exec \"$0\" forks --mib {MIB} --times 1000000");
-    let mut child = Command::new("sh")
-        .args(["-c", &script, env!("CARGO_BIN_EXE_mega-workload")])
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
-    let pid = child.id();
+    let mut command = Command::new("sh");
+    command.args(["-c", &script, env!("CARGO_BIN_EXE_mega-workload")]);
+    let child = Ended(command.stdout(Stdio::null()).spawn().unwrap());
+    let pid = child.0.id();
     let is_stopped = || std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| stat.contains(") T "));
     let begun = Instant::now();
     while !is_stopped() {
@@ -32,7 +40,7 @@ fn memory_that_forked_children_share_counts_once() {
         std::thread::sleep(Duration::from_millis(1));
     }
     group.add(pid as i32).unwrap();
-    kill_process(Pid::from_child(&child), Signal::CONT).unwrap();
+    kill_process(Pid::from_child(&child.0), Signal::CONT).unwrap();
     let mut family = Family::default();
     family.add(pid);
     let (mut resident, mut counted) = (0, 0);
@@ -49,8 +57,7 @@ fn memory_that_forked_children_share_counts_once() {
         resident = resident.max(together);
         counted = counted.max(group.account().taken_bytes().unwrap());
     }
-    child.kill().unwrap();
-    child.wait().unwrap();
+    drop(child);
     let counted_mib = counted >> 20;
     assert!((MIB - 8..MIB + 64).contains(&counted_mib), "{counted_mib} MB");
 }

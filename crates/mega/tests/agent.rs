@@ -211,7 +211,7 @@ fn an_unprivileged_user_gets_it_alone_and_its_pid_environment_and_status_are_the
 }
 
 #[test]
-fn a_command_whose_contents_shall_not_be_read_has_an_agent_that_reads_none() {
+fn no_contents_is_handed_on_to_the_agent() {
     if !is_root() {
         return;
     }

@@ -143,9 +143,9 @@ impl Ahead {
         (self.reached < self.waiting).then_some(self.reached)
     }
 
-    /// Regions, in no order, of those that the program should have filled before it reaches the one that is waited for.
+    /// Different regions of those that the program should have filled before it reaches the one that is waited for.
     pub fn between(&self, nth: u64) -> Option<u64> {
-        (self.reached < self.waiting).then(|| one_of(Span::new(self.reached, self.waiting), nth))
+        one_of(Span::new(self.reached, self.waiting.max(self.reached)), nth)
     }
 
     /// The end of what was populated.

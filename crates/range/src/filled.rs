@@ -5,9 +5,11 @@
 
 use crate::span::{Span, PAGE, PAGES, REGION};
 
-/// Pages of a region that are looked at.
-pub const SAMPLES: usize = 16;
-/// Samples in a row that show it: of who fills half of its regions, one in sixteen rows does.
+/// Parts of a region, of each of which a page is looked at.
+const PARTS: usize = 16;
+/// An odd number: what is multiplied by it has all of its bits in the upper ones.
+const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
+/// Samples in a row that show it: where half of the regions are filled, one row in sixteen does.
 const LEAST: u32 = 4;
 
 /// What samples have shown.
@@ -31,29 +33,29 @@ impl Filled {
 
 /// The pages of a region to look at: one of each part, other ones in each region, so that no stride of a program is theirs.
 pub fn pages(region: u64) -> impl Iterator<Item = u64> {
-    const PART: u64 = PAGES as u64 / SAMPLES as u64;
-    // Multiplied by an odd number, the upper bits depend on all of the region's.
-    let mut mixed = (region / REGION).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (0..SAMPLES as u64).map(move |part| {
-        mixed = mixed.rotate_left(7).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    const PART: u64 = PAGES as u64 / PARTS as u64;
+    let mut mixed = (region / REGION).wrapping_mul(MIX);
+    (0..PARTS as u64).map(move |part| {
+        mixed = mixed.rotate_left(7).wrapping_mul(MIX);
         let page = part * PART + (mixed >> 32) % PART;
         region.saturating_add(page * PAGE)
     })
 }
 
-/// One of the regions of a span, another one for each number and place.
-pub fn one_of(span: Span, nth: u64) -> u64 {
-    let mixed = (span.start / REGION)
-        .wrapping_add(nth)
-        .wrapping_mul(0x9e37_79b9_7f4a_7c15)
-        >> 32;
-    let region = mixed.checked_rem(span.region_count()).unwrap_or(0);
-    span.start.saturating_add(region * REGION)
+/// A number of different regions of a span, in an order that begins anywhere; none past the last one.
+pub fn one_of(span: Span, nth: u64) -> Option<u64> {
+    let count = span.region_count();
+    let first = (span.start / REGION).wrapping_mul(MIX) >> 32;
+    let region = first.wrapping_add(nth).checked_rem(count)?;
+    (nth < count).then(|| span.start.saturating_add(region * REGION))
 }
 
 #[cfg(test)]
 mod tests {
+    extern crate std;
+
     use super::*;
+    use std::vec::Vec;
 
     #[test]
     fn four_filled_regions_in_a_row_show_it_and_one_that_is_not_ends_it() {
@@ -68,8 +70,8 @@ mod tests {
 
     #[test]
     fn each_part_of_a_region_is_looked_at_and_each_page_of_it_in_some_regions() {
-        const PART: usize = PAGES as usize / SAMPLES;
-        let mut seen = [[false; PART]; SAMPLES];
+        const PART: usize = PAGES as usize / PARTS;
+        let mut seen = [[false; PART]; PARTS];
         for region in 0..1000 {
             let region = region * REGION;
             for (place, page) in pages(region).enumerate() {
@@ -82,14 +84,17 @@ mod tests {
     }
 
     #[test]
-    fn any_region_of_several_may_be_the_one() {
-        let of = |place: u64| {
+    fn regions_of_a_span_are_all_different_and_any_may_be_the_first() {
+        let of = |place: u64, nth| {
             let span = Span::new(place * REGION, (place + 15) * REGION);
-            (one_of(span, 0) - span.start) / REGION
+            Some((one_of(span, nth)? - span.start) / REGION)
         };
         let mut seen = [false; 15];
-        (0..500).for_each(|place| seen[of(place) as usize] = true);
+        (0..500).for_each(|place| seen[of(place, 0).unwrap() as usize] = true);
         assert!(seen.iter().all(|&is_seen| is_seen));
-        assert_eq!(one_of(Span::new(3 * REGION, 3 * REGION), 0), 3 * REGION);
+        let mut all: Vec<_> = (0..20).map_while(|nth| of(7, nth)).collect();
+        all.sort_unstable();
+        assert_eq!(all, (0..15).collect::<Vec<_>>());
+        assert_eq!(one_of(Span::new(3 * REGION, 3 * REGION), 0), None);
     }
 }
