@@ -612,3 +612,23 @@ fn the_helper_leaves_with_the_program() {
         assert_gone(helper, what, !is_reaped);
     }
 }
+
+/// As wrappers in a row do: each execs the next one before its helper has seen that.
+#[test]
+fn helpers_of_programs_that_exec_in_a_row_are_reaped() {
+    let _alone = alone();
+    if program().is_none() {
+        return;
+    }
+    let ran = Command::new("env")
+        .args(["env", "env", "env", "env", "sh", "-c"])
+        .arg("sleep 0.5; exec env cat /proc/thread-self/children")
+        .env("LD_PRELOAD", library())
+        .output()
+        .expect("env is there");
+    let children = String::from_utf8_lossy(&ran.stdout);
+    // The last program's own, and those of the two before it, which may not be over yet.
+    let count = children.split_whitespace().count();
+    assert!(ran.status.success() && count > 0, "no helper: {ran:?}");
+    assert!(count <= 3, "helpers left: {children}");
+}

@@ -185,27 +185,37 @@ fn reap(helper: i32, is_waiting: bool) -> bool {
     reaped != Ok(0) && reaped != Err(EINTR)
 }
 
-/// Reaps a helper that has ended and is nobody's: of the program that execed this one.
+/// Reaps the helpers that have ended and are nobody's: of the programs that execed this one, one after another.
 pub fn reap_left() {
+    const MOST: u32 = 64;
+    for _ in 0..MOST {
+        if !reap_one_left() {
+            break;
+        }
+    }
+}
+
+fn reap_one_left() -> bool {
     const EXITED_CLONE_NO_HANG: usize = 0x8000_0000 | 4 | 1;
     const NO_WAIT: usize = 0x0100_0000;
     const PROCESS: usize = 1;
-    // The kernel's information on a signal has its process in the fourth word.
+    // The kernel's information on a signal has its process at byte 16, behind three words and padding.
     let mut information = [0u32; 32];
     let at = information.as_mut_ptr() as usize;
     // SAFETY: room for the information.
     let seen = unsafe { sys::call(sys::number::WAITID, [0, 0, at, EXITED_CLONE_NO_HANG | NO_WAIT, 0, 0]) };
-    let &[_, _, _, pid, ..] = &information;
+    let &[_, _, _, _, pid, ..] = &information;
     if seen.is_err() || pid == 0 || !is_helper(pid) {
-        return;
+        return false;
     }
     // SAFETY: as above.
-    let _ = unsafe {
+    let reaped = unsafe {
         sys::call(
             sys::number::WAITID,
             [PROCESS, pid as usize, at, EXITED_CLONE_NO_HANG, 0, 0],
         )
     };
+    reaped.is_ok()
 }
 
 fn is_helper(pid: u32) -> bool {
