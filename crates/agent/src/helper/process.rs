@@ -185,7 +185,7 @@ fn reap(helper: i32, is_waiting: bool) -> bool {
     reaped != Ok(0) && reaped != Err(EINTR)
 }
 
-/// Reaps the helpers that have ended and are nobody's: of the programs that execed this one, one after another.
+/// Reaps the helpers that have ended and were left to us: those of the programs that this process was before its execs.
 pub fn reap_left() {
     const MOST: u32 = 64;
     for _ in 0..MOST {
