@@ -13,7 +13,7 @@ mod sweeping;
 
 use crate::ahead::Ahead;
 use crate::credit::Credit;
-use crate::density::Density;
+use crate::density::{Density, Population};
 use crate::filled::Filled;
 use crate::intent::Intent;
 use crate::orders::{Order, Orders, Outcome};
@@ -255,6 +255,9 @@ impl Auto {
         if is_shown {
             self.is_filled = true;
             self.candidates = 0;
+            if self.filled.is_dense() {
+                self.history.count(Population::FULL);
+            }
         }
         is_shown
     }

@@ -23,6 +23,12 @@ pub struct Population {
 }
 
 impl Population {
+    /// Every page is there.
+    pub const FULL: Population = Population {
+        present: PAGES,
+        huge: 0,
+    };
+
     /// Whether nothing is there.
     pub fn is_empty(self) -> bool {
         self.present == 0

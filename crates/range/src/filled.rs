@@ -4,6 +4,7 @@
 //! known: the program may have written zeroes, or not have come so far.
 
 use crate::span::{Span, PAGE, PAGES, REGION};
+use crate::waste;
 
 /// Parts of a region, of each of which a page is looked at.
 const PARTS: usize = 16;
@@ -12,22 +13,45 @@ const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Samples in a row that show it: where half of the regions are filled, one row in sixteen does.
 const LEAST: u32 = 4;
 
+/// A filled region counts as one that the program has filled densely as long as so many were for each that was not: no
+/// more of what it gets is wasted than may be.
+const FILLED_FOR_EACH_OTHER: u32 = 100 / waste::PERCENT as u32;
+/// So many samples are remembered; older ones fade.
+const REMEMBERED: u32 = 256;
+
 /// What samples have shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Filled {
     streak: u32,
+    filled: u32,
+    others: u32,
 }
 
 impl Filled {
     /// Nothing yet.
     pub const fn new() -> Self {
-        Filled { streak: 0 }
+        Filled {
+            streak: 0,
+            filled: 0,
+            others: 0,
+        }
     }
 
     /// Takes in a sample. True where this one and those before it show that the program fills what it gets.
     pub fn note(&mut self, is_filled: bool) -> bool {
         self.streak = if is_filled { self.streak.saturating_add(1) } else { 0 };
+        if self.filled + self.others >= REMEMBERED {
+            self.filled /= 2;
+            self.others = self.others.div_ceil(2);
+        }
+        self.filled += u32::from(is_filled);
+        self.others += u32::from(!is_filled);
         self.streak >= LEAST
+    }
+
+    /// Whether hardly any of the regions sampled were not filled.
+    pub fn is_dense(&self) -> bool {
+        self.filled >= self.others.saturating_mul(FILLED_FOR_EACH_OTHER)
     }
 }
 
@@ -66,6 +90,20 @@ mod tests {
         );
         assert!(!filled.note(false));
         assert_eq!([true; 4].map(|sample| filled.note(sample)), [false, false, false, true]);
+    }
+
+    #[test]
+    fn samples_show_a_dense_program_while_three_in_a_hundred_are_not_filled_and_older_ones_fade() {
+        let of = |others: u32, filled: u32| {
+            let mut all = Filled::new();
+            (0..others).for_each(|_| _ = all.note(false));
+            (0..filled).for_each(|_| _ = all.note(true));
+            all.is_dense()
+        };
+        assert!(of(0, 4));
+        assert_eq!([32, 33].map(|filled| of(1, filled)), [false, true]);
+        assert_eq!([65, 66].map(|filled| of(2, filled)), [false, true]);
+        assert_eq!([200, 2000].map(|filled| of(1000, filled)), [false, true]);
     }
 
     #[test]

@@ -658,6 +658,28 @@ fn contents_of_what_was_advised_at_birth_say_whether_another_probe_is_needed() {
 }
 
 #[test]
+fn contents_outweigh_the_few_sparse_regions_that_base_pages_have_shown() {
+    let may_be_born = |hides_contents| {
+        let mut world = filled(1);
+        world.kernel.hides_contents = hides_contents;
+        let sparse = span(2500, 2516);
+        world.kernel.map(sparse);
+        for region in 2500..2516 {
+            world.kernel.touch(region * REGION);
+            world.tick(60_000_000);
+        }
+        let new = span(3000, 3800);
+        world.kernel.map(new);
+        world.kernel.advise(new);
+        world.tick(1_000_000);
+        world.auto.born(new.start, Birth::Advised);
+        world.fill(new, 512);
+        world.auto.births(&world.conditions).resident_bytes > 0
+    };
+    assert_eq!([false, true].map(may_be_born), [true, false]);
+}
+
+#[test]
 fn a_mapping_that_grows_is_advised_though_all_of_it_is_filled() {
     let mut world = world();
     let grown = |to| span(1000, to);
