@@ -10,6 +10,7 @@ use mega_core::compaction::target::FreeBlockTarget;
 use mega_core::control::{Control, Settings, Status};
 use mega_core::policy::{by_name, Policy, POLICIES};
 use mega_core::units::Blocks;
+use mega_linux::agent::alone;
 use mega_linux::compact::{self, Actuator, Way};
 use mega_linux::host::{LinuxHost, Options, Roster};
 use mega_linux::knobs::thp::{self, Mode};
@@ -238,13 +239,23 @@ impl Ready {
         }
     }
 
-    /// Manages whom the roster names until `stop` is readable, the time is over, or nobody is left. What is dear to open is
-    /// opened after a head start, for those who are there that long.
+    /// Manages whom the roster names until `stop` is readable, the time is over, or nobody is left. Agents are left alone
+    /// first, and what is dear to open is opened for those who are there that long.
     ///
     /// # Errors
     /// There is no way to look at page tables.
-    pub fn manage(mut self, roster: Box<dyn Roster>, stop: OwnedFd, head_start: Duration) -> Result<Managed> {
-        let is_over = is_readable(stop.as_fd(), head_start);
+    pub fn manage(mut self, mut roster: Box<dyn Roster>, stop: OwnedFd) -> Result<Managed> {
+        // Who says how long to manage has it managed that long.
+        let agents = self.output.agents().filter(|_| self.options.duration.is_none());
+        let is_over = match agents {
+            Some(pages) => {
+                let root = ProcRoot::default();
+                let pids = || roster.pids(&root).unwrap_or_default();
+                let stopped = |most| is_readable(stop.as_fd(), most);
+                alone::are_stopped(&root, pids, |pid| pages.has_helper(pid), stopped)
+            }
+            None => is_readable(stop.as_fd(), Duration::ZERO),
+        };
         let scanner = match self.scanner.take() {
             Some(scanner) => scanner,
             None if is_over => {

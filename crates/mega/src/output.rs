@@ -67,6 +67,11 @@ impl Output {
         self.profiles = profiles;
     }
 
+    /// The agents watched.
+    pub fn agents(&self) -> Option<&Pages> {
+        self.agents.as_ref()
+    }
+
     /// Writes what agents did since the last look.
     fn say_agents(&mut self, at: Time) {
         let news = self.agents.as_mut().map(Pages::look).unwrap_or_default();

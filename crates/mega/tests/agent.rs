@@ -152,19 +152,24 @@ fn a_program_that_fills_memory_gets_huge_pages_and_the_summary_and_the_journal_s
 }
 
 #[test]
-fn the_first_second_is_left_to_the_agent_where_there_is_one() {
+fn agents_are_left_alone_until_a_manager_is_needed() {
     if !is_root() {
         return;
     }
-    for (options, seconds, is_scanned) in [
-        (&["--json"][..], "0", false),
-        (&["--json"], "1.5", true),
-        (&["--json", "--no-agent"], "0.7", true),
+    const FILLS: &str = "my $s = 'x' x (100 << 20); sleep 2";
+    for (options, words, is_scanned) in [
+        (&["--json"][..], &["sleep", "0"][..], false),
+        (&["--json"], &["sleep", "2.5"], false),
+        (&["--json"], &["sleep", "5.7"], true),
+        (&["--json"], &["env", "MEGA_AGENT=off", "perl", "-e", FILLS], true),
+        (&["--json"], &["perl", "-e", FILLS], false),
+        (&["--json", "--duration", "1s"], &["sleep", "0.7"], true),
+        (&["--json", "--no-agent"], &["sleep", "0.7"], true),
     ] {
-        let output = run(options).args(["--", "sleep", seconds]).output().unwrap();
+        let output = run(options).arg("--").args(words).output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
         let scans = summary(&output)["scans"].as_u64().unwrap();
-        assert_eq!(scans > 0, is_scanned, "{options:?} for {seconds} s");
+        assert_eq!(scans > 0, is_scanned, "{options:?} {words:?}");
     }
     let words = run(&[]).args(["--", "true"]).output().unwrap();
     let words = text(&words.stderr);

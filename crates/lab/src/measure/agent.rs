@@ -94,6 +94,13 @@ pub fn read(folder: &Path) -> Option<BTreeMap<String, f64>> {
     (!pages.is_empty()).then(|| sums.into())
 }
 
+/// Whether the agent of this process has a helper.
+#[must_use]
+pub fn has_helper(folder: &Path, pid: u32) -> bool {
+    let page = std::fs::read(folder.join(format!("agent-{pid}"))).ok();
+    page.is_some_and(|page| Said::read(&page).is_ok_and(|said| said.get(Field::Helper) != 0))
+}
+
 /// What the programs have shown of how they fill their memory.
 #[must_use]
 pub fn shown(folder: &Path) -> BTreeMap<Program, Shown> {

@@ -4,13 +4,18 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{channel, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use mega_core::action::{ActionKind, Outcome};
 use mega_core::journal::{Event, Line};
-use mega_linux::proc::{status, ProcRoot};
+use mega_linux::agent::alone;
+use mega_linux::proc::{stat, status, ProcRoot};
+use mega_linux::process::family::Family;
 use rustix::process::{kill_process, Pid, Signal};
 
+use super::agent;
 use super::counters::cpu_ns;
 use crate::memory::{die_with_parent_after_exec, pin_process_to_cpu};
 use crate::program::ProgramError;
@@ -80,6 +85,74 @@ fn manager_error(doing: &str, why: impl std::fmt::Display) -> ProgramError {
         why: format!("{doing}: {why}"),
     }
 }
+
+/// One that is not yet needed, beside a program with an agent: it begins when `mega run` would begin it. The thread lives
+/// as long as its manager, which ends with who started it.
+#[derive(Debug)]
+pub struct Later {
+    over: Sender<()>,
+    thread: JoinHandle<Result<BTreeMap<String, f64>, ProgramError>>,
+}
+
+impl Later {
+    /// As [`Manager::start`], but waits for nothing; agents have their pages in the folder `agents`.
+    #[must_use]
+    pub fn start(mega: &Path, options: &[String], pid: i32, folder: &Path, cpu: Option<usize>, agents: &Path) -> Self {
+        let (over, is_over) = channel();
+        let (mega, options, folder) = (mega.to_owned(), options.to_owned(), folder.to_owned());
+        let agents = agents.to_owned();
+        let thread = std::thread::spawn(move || {
+            let root = ProcRoot::default();
+            let mut family = Family::of([pid as u32]);
+            let pids = || {
+                let _ = family.look(&root);
+                family.members().map(|member| member.pid).collect()
+            };
+            let has_helper = |pid| agent::has_helper(&agents, pid);
+            let is_stopped = |most| is_over.recv_timeout(most) != Err(RecvTimeoutError::Timeout);
+            if alone::are_stopped(&root, pids, has_helper, is_stopped) {
+                return Ok(unneeded());
+            }
+            match Manager::start(&mega, &options, pid, &folder, cpu) {
+                Ok(manager) => {
+                    let _ = is_over.recv();
+                    manager.finish(&root)
+                }
+                // It has ended just now.
+                Err(_) if !stat::read(&root, pid as u32).is_ok_and(|stat| !stat.is_over()) => Ok(unneeded()),
+                Err(error) => Err(error),
+            }
+        });
+        Self { over, thread }
+    }
+
+    /// Ends it and returns its cost and actions; nothing of either where it was not needed.
+    ///
+    /// # Errors
+    /// It did not start, or failed.
+    pub fn finish(self) -> Result<BTreeMap<String, f64>, ProgramError> {
+        let _ = self.over.send(());
+        let ended = self.thread.join();
+        ended.unwrap_or_else(|_| Err(manager_error("cannot start it", "its thread panicked")))
+    }
+}
+
+/// What a manager that never began costs and does.
+fn unneeded() -> BTreeMap<String, f64> {
+    let names = COUNTS.into_iter().chain(["manager_cpu_ns"]);
+    names.map(|name| (name.to_string(), 0.0)).collect()
+}
+
+/// What its journal is counted for.
+const COUNTS: [&str; 7] = [
+    "promoted",
+    "demoted",
+    "stall_ns",
+    "compactions",
+    "made_blocks",
+    "compaction_moved_pages",
+    "compaction_cpu_ns",
+];
 
 impl Manager {
     /// Starts one for process `pid` with these options, and waits until it manages it. Its journal is in `folder`.
@@ -161,17 +234,7 @@ impl Manager {
         let text = std::fs::read_to_string(&self.journal).map_err(|e| manager_error("cannot read its journal", e))?;
         let mut counts = BTreeMap::new();
         let mut count = |name: &str, n: u64| *counts.entry(name.to_string()).or_insert(0) += n;
-        for name in [
-            "promoted",
-            "demoted",
-            "stall_ns",
-            "compactions",
-            "made_blocks",
-            "compaction_moved_pages",
-            "compaction_cpu_ns",
-        ] {
-            count(name, 0);
-        }
+        COUNTS.into_iter().for_each(|name| count(name, 0));
         for line in text.lines() {
             match Line::parse(line).map_err(|e| manager_error("its journal", e))?.event {
                 Event::Outcome {

@@ -22,6 +22,7 @@ use mega_linux::proc::{meminfo, ProcRoot};
 
 use crate::measure::counters::{Counters, KernelThreads};
 use crate::measure::faults::Watched;
+use crate::measure::manager::Later;
 use crate::measure::noise::{Before, Probe};
 use crate::measure::recorder::Recorder;
 use crate::measure::sampler::Sampler;
@@ -336,6 +337,8 @@ impl Bench<'_> {
                 Watched::default()
             },
             managers: Vec::new(),
+            agents: variant.agent.as_ref().map(|_| agents.as_path()),
+            later: Vec::new(),
             record: self.plan.record.as_ref().map(|folder| folder.join(&case.name)),
             recorders: Vec::new(),
             began: Instant::now(),
@@ -351,6 +354,7 @@ impl Bench<'_> {
             sampler,
             faults: watched,
             managers,
+            later,
             recorders,
             phases,
             values,
@@ -362,8 +366,9 @@ impl Bench<'_> {
         run.values.extend(faulted);
         run.distributions.extend(distribution.map(|d| ("fault".to_string(), d)));
         let mut managed = Ok(());
-        for manager in managers {
-            match manager.finish(&self.root) {
+        let managers = managers.into_iter().map(|manager| manager.finish(&self.root));
+        for finished in managers.chain(later.into_iter().map(Later::finish)) {
+            match finished {
                 Ok(did) => did
                     .into_iter()
                     .for_each(|(name, value)| *run.values.entry(name).or_default() += value),

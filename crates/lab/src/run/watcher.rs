@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::{Options, Progress};
 use crate::measure::faults::Watched;
-use crate::measure::manager::Manager;
+use crate::measure::manager::{Later, Manager};
 use crate::measure::recorder::Recorder;
 use crate::measure::sampler::{Memory, Sampler};
 use crate::prepare::condition::Kept;
@@ -25,6 +25,9 @@ pub(super) struct Watcher<'a> {
     pub sampler: Sampler,
     pub faults: Watched,
     pub managers: Vec<Manager>,
+    /// Where agents have their pages, in variants with a manager that leaves them alone first.
+    pub agents: Option<&'a Path>,
+    pub later: Vec<Later>,
     /// Where to record what has no manager, without the file's extension.
     pub record: Option<PathBuf>,
     pub recorders: Vec<Recorder>,
@@ -39,8 +42,16 @@ impl Watch for Watcher<'_> {
     fn process(&mut self, pid: i32) -> Result<(), ProgramError> {
         self.kept.process(pid)?;
         if let Some(options) = &self.manager_options {
-            let manager = Manager::start(&self.options.mega, options, pid, self.scratch, self.options.client_cpu)?;
-            self.managers.push(manager);
+            let (mega, cpu) = (&self.options.mega, self.options.client_cpu);
+            match self.agents {
+                Some(agents) => {
+                    let later = Later::start(mega, options, pid, self.scratch, cpu, agents);
+                    self.later.push(later);
+                }
+                None => self
+                    .managers
+                    .push(Manager::start(mega, options, pid, self.scratch, cpu)?),
+            }
         } else if let Some(path) = &self.record {
             let trace = match self.recorders.len() {
                 0 => path.with_extension("trace"),

@@ -14,7 +14,7 @@ use mega_linux::agent::done::{Said, Sums};
 use mega_linux::agent::profiles::{Program, Shown};
 use mega_linux::proc::ProcRoot;
 use mega_linux::sys::User;
-use mega_range::page::BYTES;
+use mega_range::page::{Field, BYTES};
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Uid};
 
 const NAME: &str = "agents-";
@@ -91,6 +91,11 @@ impl Pages {
             }
         }
         news
+    }
+
+    /// Whether the agent of this process has a helper, so that something is done for it now.
+    pub fn has_helper(&self, pid: u32) -> bool {
+        read(&self.folder, pid).is_some_and(|said| said.get(Field::Helper) != 0)
     }
 
     /// What all programs have shown of how they fill their memory, as of the last look.
@@ -184,7 +189,7 @@ fn remove_left(parent: &Path, root: &ProcRoot) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mega_range::page::{Field, MAGIC, VERSION};
+    use mega_range::page::{MAGIC, VERSION};
     use std::os::unix::fs::PermissionsExt;
 
     /// No process has such a number.

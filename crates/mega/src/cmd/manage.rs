@@ -1,7 +1,6 @@
 //! `mega manage`: manage what already runs.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use anyhow::Result;
 use mega_linux::host::Roster;
@@ -31,7 +30,7 @@ pub fn run(mut args: ManageArgs) -> Result<()> {
         Some(selector) => Box::new(Selected(selector)),
     };
     let closed = roster.closed();
-    let managed = ready.manage(roster, stop, Duration::ZERO)?;
+    let managed = ready.manage(roster, stop)?;
     if closed && !managed.anyone {
         return Err(managed.output.nobody());
     }

@@ -3,7 +3,6 @@
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitCode};
-use std::time::Duration;
 
 use anyhow::Result;
 use mega_linux::agent::inject;
@@ -22,10 +21,6 @@ use crate::output::Output;
 use crate::reserve;
 use mega_cli::exit::{say, tell, Failure};
 use mega_cli::mosaic::target;
-
-/// What the command does in its first moments is left to the agent in it: opening the scanner takes a tenth of a second of
-/// a processor that the command may want.
-const HEAD_START: Duration = Duration::from_secs(1);
 
 /// Exits with the command's status, or 125 to 127 when it did not come to that.
 pub fn run(args: RunArgs) -> ExitCode {
@@ -93,13 +88,12 @@ pub fn run(args: RunArgs) -> ExitCode {
             return ExitCode::from(failed.status);
         }
     };
-    let head_start = if has_agent { HEAD_START } else { Duration::ZERO };
     // We are the reaper of orphans, so all that comes of the command stays below us.
     let managed = running
         .stop
         .try_clone()
         .map_err(anyhow::Error::new)
-        .and_then(|stop| ready.manage(Box::new(FamilyRoster::below_us()), stop, head_start));
+        .and_then(|stop| ready.manage(Box::new(FamilyRoster::below_us()), stop));
     // Even if managing ended early (--duration), the command is waited for, and its status is ours.
     let status = running.finish();
     match managed {

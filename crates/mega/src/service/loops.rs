@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{channel, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use anyhow::{anyhow, Context, Result};
 use mega_core::units::Share;
@@ -163,7 +162,7 @@ fn manage(options: ManageOptions, roster: Ruled, stop: OwnedFd, ready: &Sender<R
             prepared.output.also(Box::new(watcher));
             let _ = ready.send(Ok(()));
             // Compaction alone is left to open, and what it wants was checked.
-            let _ = prepared.manage(Box::new(roster), stop, Duration::ZERO);
+            let _ = prepared.manage(Box::new(roster), stop);
         }
     }
 }
