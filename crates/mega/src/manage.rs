@@ -252,7 +252,7 @@ impl Ready {
                 let root = ProcRoot::default();
                 let pids = || roster.pids(&root).unwrap_or_default();
                 let stopped = |most| is_readable(stop.as_fd(), most);
-                alone::are_stopped(&root, pids, |pid| pages.has_helper(pid), stopped)
+                alone::are_stopped(&root, pids, |pid| pages.of(pid), stopped)
             }
             None => is_readable(stop.as_fd(), Duration::ZERO),
         };

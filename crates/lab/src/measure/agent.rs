@@ -1,6 +1,7 @@
 //! What the agents in a program's processes did, by their status pages.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use mega_core::range::page::Field;
@@ -94,11 +95,14 @@ pub fn read(folder: &Path) -> Option<BTreeMap<String, f64>> {
     (!pages.is_empty()).then(|| sums.into())
 }
 
-/// Whether the agent of this process has a helper.
+/// What the agent of this process says, and the inode of its page.
 #[must_use]
-pub fn has_helper(folder: &Path, pid: u32) -> bool {
-    let page = std::fs::read(folder.join(format!("agent-{pid}"))).ok();
-    page.is_some_and(|page| Said::read(&page).is_ok_and(|said| said.get(Field::Helper) != 0))
+pub fn of(folder: &Path, pid: u32) -> Option<(Said, u64)> {
+    let path = folder.join(format!("agent-{pid}"));
+    Some((
+        Said::read(&std::fs::read(&path).ok()?).ok()?,
+        path.metadata().ok()?.ino(),
+    ))
 }
 
 /// What the programs have shown of how they fill their memory.

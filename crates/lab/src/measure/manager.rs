@@ -108,9 +108,9 @@ impl Later {
                 let _ = family.look(&root);
                 family.members().map(|member| member.pid).collect()
             };
-            let has_helper = |pid| agent::has_helper(&agents, pid);
+            let page = |pid| agent::of(&agents, pid);
             let is_stopped = |most| is_over.recv_timeout(most) != Err(RecvTimeoutError::Timeout);
-            if alone::are_stopped(&root, pids, has_helper, is_stopped) {
+            if alone::are_stopped(&root, pids, page, is_stopped) {
                 return Ok(unneeded());
             }
             match Manager::start(&mega, &options, pid, &folder, cpu) {

@@ -14,7 +14,7 @@ use mega_linux::agent::done::{Said, Sums};
 use mega_linux::agent::profiles::{Program, Shown};
 use mega_linux::proc::ProcRoot;
 use mega_linux::sys::User;
-use mega_range::page::{Field, BYTES};
+use mega_range::page::BYTES;
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Uid};
 
 const NAME: &str = "agents-";
@@ -93,9 +93,9 @@ impl Pages {
         news
     }
 
-    /// Whether the agent of this process has a helper, so that something is done for it now.
-    pub fn has_helper(&self, pid: u32) -> bool {
-        read(&self.folder, pid).is_some_and(|said| said.get(Field::Helper) != 0)
+    /// What the agent of this process says, and the inode of its page.
+    pub fn of(&self, pid: u32) -> Option<(Said, u64)> {
+        read_with_inode(&self.folder, pid)
     }
 
     /// What all programs have shown of how they fill their memory, as of the last look.
@@ -153,15 +153,19 @@ fn pids(folder: &OwnedFd) -> Vec<u32> {
 
 /// A page, where there is one that is whole.
 fn read(folder: &OwnedFd, pid: u32) -> Option<Said> {
+    read_with_inode(folder, pid).map(|(said, _)| said)
+}
+
+fn read_with_inode(folder: &OwnedFd, pid: u32) -> Option<(Said, u64)> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = rustix::fs::openat(folder, pid.to_string(), flags, Mode::empty()).ok()?;
-    let kind = FileType::from_raw_mode(rustix::fs::fstat(file.as_fd()).ok()?.st_mode);
-    if kind != FileType::RegularFile {
+    let stat = rustix::fs::fstat(file.as_fd()).ok()?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return None;
     }
     let mut bytes = Vec::with_capacity(BYTES);
     File::from(file).take(BYTES as u64).read_to_end(&mut bytes).ok()?;
-    Said::read(&bytes).ok()
+    Some((Said::read(&bytes).ok()?, stat.st_ino))
 }
 
 /// Removes such a folder with its files. A folder within it, which no agent makes, stays, and it with that.
@@ -189,7 +193,7 @@ fn remove_left(parent: &Path, root: &ProcRoot) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mega_range::page::{MAGIC, VERSION};
+    use mega_range::page::{Field, MAGIC, VERSION};
     use std::os::unix::fs::PermissionsExt;
 
     /// No process has such a number.
