@@ -247,6 +247,8 @@ fn a_managed_command_has_a_stock_made_beside_it_and_the_helper_is_no_part_of_it(
         "100ms",
         "--cpu-budget",
         "100%",
+        "--duration",
+        "60s",
         "--compact",
         stock,
         "--",

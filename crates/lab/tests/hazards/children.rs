@@ -124,7 +124,10 @@ fn run_lasts_until_the_last_daemon_has_ended() {
         ("(setsid sleep 2.5 &) & exit 4", "1s"),
     ] {
         let began = Instant::now();
-        let manager = Manager::start("run", &["--interval", slow, "--", "sh", "-c", script]);
+        let manager = Manager::start(
+            "run",
+            &["--interval", slow, "--duration", "60s", "--", "sh", "-c", script],
+        );
         let managed = manager.wait(SOON);
         assert_eq!(managed.ended.code(), 4, "{script}: {}", managed.ended.stderr);
         assert!(
@@ -143,7 +146,7 @@ fn run_lasts_until_the_last_daemon_has_ended() {
             .filter(|line| matches!(line.event, Event::Gone { .. }))
             .map(|line| line.at.0)
             .collect();
-        // Not by its name: a look may come before it has become "sleep". The manager begins a second after the command.
+        // Not by its name: a look may come before it has become "sleep".
         assert!(
             gone.iter().any(|at| *at > 900_000_000),
             "{script}: the daemon was not managed to its end: {found:?}, gone at {gone:?}"
