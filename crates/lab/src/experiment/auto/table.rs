@@ -25,6 +25,10 @@ whole of which a part is unmapped. Records of commits before 182305ef80e1 have r
 huge pages, what processes share once for each of them; some have resident memory only.
 ";
 
+/// When managers beside agents begin (ADR 0061).
+const BEGUN: &str = "In records of commits before 2ed3bddbd377 the manager of `auto` was there before the program did \
+                     anything;\nsince then it begins as that of `mega run` does (ADR 0061).\n";
+
 /// The whole document.
 #[must_use]
 pub fn document(records: &[Record]) -> String {
@@ -36,6 +40,7 @@ pub fn document(records: &[Record]) -> String {
          `mega manage` does.\n",
     );
     out += TAKEN;
+    out += BEGUN;
     out += "A mean is over the whole run: who fills sooner has more of it.\n\n";
     origins(&mut out, records);
     out += &smaller(records);
