@@ -1,17 +1,14 @@
-//! Which mappings there are: private, anonymous, readable and writable, and large enough.
+//! Which mappings there are: private, anonymous, readable and writable.
 
+use mega_range::mappings;
 use mega_range::span::Span;
-use mega_range::table::{LEAST_REGIONS, RANGES};
 
 use crate::sys::{self, Result};
 use crate::text::{hexadecimal, Text};
 
 /// The mappings that may be acted on, by address.
 pub struct Mappings {
-    list: [Span; RANGES],
-    len: usize,
-    /// Smaller ones are left out; grows where there are too many.
-    least_regions: u64,
+    followed: mappings::Mappings,
     /// What the program's first stack lies in: it grows downwards by itself.
     stack: u64,
     has_query: bool,
@@ -54,9 +51,7 @@ impl Query {
 impl Mappings {
     pub const fn new() -> Self {
         Mappings {
-            list: [Span { start: 0, end: 0 }; RANGES],
-            len: 0,
-            least_regions: 0,
+            followed: mappings::Mappings::new(),
             stack: 0,
             has_query: false,
         }
@@ -64,36 +59,30 @@ impl Mappings {
 
     /// Begins anew for a program whose stack has this address.
     pub fn begin(&mut self, stack: u64) {
-        self.len = 0;
-        self.least_regions = LEAST_REGIONS;
+        self.followed.begin();
         self.stack = stack;
         self.has_query = true;
     }
 
     pub fn list(&self) -> &[Span] {
-        self.list.get(..self.len).unwrap_or(&[])
+        self.followed.list()
     }
 
     /// Reads them anew from this open `maps`.
     pub fn read(&mut self, maps: i32) -> Result<()> {
-        self.len = 0;
-        let mut is_full = false;
-        if self.has_query && self.query(maps, &mut is_full).is_err() {
+        self.followed.clear();
+        if self.has_query {
+            if self.query(maps).is_ok() {
+                return Ok(());
+            }
             self.has_query = false;
-            self.len = 0;
-            is_full = false;
+            self.followed.clear();
         }
-        if !self.has_query {
-            read_text(maps, |mapping| {
-                if mapping.is_eligible() {
-                    self.add(mapping.span, &mut is_full);
-                }
-            })?;
-        }
-        if is_full {
-            self.least_regions = self.least_regions.saturating_mul(2);
-        }
-        Ok(())
+        read_text(maps, |mapping| {
+            if mapping.is_eligible() {
+                self.add(mapping.span);
+            }
+        })
     }
 
     /// The mapping that holds this address now, if it may be acted on.
@@ -122,20 +111,13 @@ impl Mappings {
         }
     }
 
-    fn add(&mut self, span: Span, is_full: &mut bool) {
-        if span.region_count() < self.least_regions || (span.start <= self.stack && self.stack < span.end) {
-            return;
-        }
-        match self.list.get_mut(self.len) {
-            Some(place) => {
-                *place = span;
-                self.len += 1;
-            }
-            None => *is_full = true,
+    fn add(&mut self, span: Span) {
+        if !(span.start..span.end).contains(&self.stack) {
+            self.followed.add(span);
         }
     }
 
-    fn query(&mut self, maps: i32, is_full: &mut bool) -> Result<()> {
+    fn query(&mut self, maps: i32) -> Result<()> {
         let mut address = 0;
         loop {
             let mut query = Query {
@@ -156,7 +138,7 @@ impl Mappings {
             }
             address = query.end;
             if query.is_eligible() {
-                self.add(Span::new(query.start, query.end), is_full);
+                self.add(Span::new(query.start, query.end));
             }
         }
     }

@@ -246,14 +246,18 @@ fn tick(mind: &mut Mind, maps: i32, state: &mut State) -> core::result::Result<u
     let share = if state.has_looked { share } else { 0 };
     state.has_looked = true;
     let floor = looked.saturating_mul(share).saturating_sub(acted);
+    let is_seen = births.resident_bytes > 0 && now.saturating_sub(state.unseen_ns) > UNSEEN_NS;
+    let growing = if is_seen { KNOWN_NS } else { GROWING_NS };
     let pause = match pace {
         Pace::Ahead => {
             let has_acted = !mind.orders.list().is_empty();
+            // Something else may grow meanwhile.
+            let slowest = if grew { growing } else { SWEEP_NS };
             let slower = state.ahead_ns + state.ahead_ns / 8;
             state.ahead_ns = if has_acted || !is_ahead {
                 AHEAD_NS
             } else {
-                slower.min(SWEEP_NS)
+                slower.min(slowest)
             };
             // While it populated the program has come further.
             if has_acted {
@@ -262,8 +266,7 @@ fn tick(mind: &mut Mind, maps: i32, state: &mut State) -> core::result::Result<u
                 state.ahead_ns
             }
         }
-        Pace::Growing if births.resident_bytes > 0 && now.saturating_sub(state.unseen_ns) > UNSEEN_NS => KNOWN_NS,
-        Pace::Growing => GROWING_NS,
+        Pace::Growing => growing,
         Pace::Idle if !mind.auto.is_swept() => idle(state).min(SWEEP_NS),
         Pace::Idle => idle(state),
     };

@@ -200,6 +200,9 @@ impl Auto {
                 continue;
             };
             let mut range = range;
+            if range.grown_ns == 0 {
+                range.grown_ns = conditions.now_ns;
+            }
             if range.ahead.is_on() {
                 self.step_ahead(&mut range, conditions, regions_left, memory, orders);
             }

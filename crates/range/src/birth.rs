@@ -2,8 +2,8 @@
 //! first touch on. Allocators map a few megabytes at a time, and fill them before anybody has looked. What earlier runs
 //! of it did counts, too, for a little.
 
+use crate::mappings::LEAST_REGIONS;
 use crate::span::REGION;
-use crate::table::LEAST_REGIONS;
 use crate::waste;
 
 /// Regions that the program has to have filled densely, with base pages.
@@ -28,8 +28,8 @@ pub const UNPROBED_PART: u64 = 2;
 pub struct New {
     /// Its size.
     pub bytes: u64,
-    /// The program has placed it itself, in addresses that it had reserved: pieces that adjoin are one mapping to the
-    /// kernel, and are followed as one.
+    /// The program has placed it itself, in addresses that it had reserved, or an advised mapping has grown by it: pieces
+    /// that adjoin are one mapping to the kernel, and are followed as one.
     pub is_piece: bool,
 }
 

@@ -120,6 +120,16 @@ impl Density {
         }
     }
 
+    /// Both together.
+    #[must_use]
+    pub fn and(self, other: Density) -> Density {
+        Density {
+            dense: self.dense.saturating_add(other.dense),
+            sparse: self.sparse.saturating_add(other.sparse),
+            holes: self.holes.saturating_add(other.holes),
+        }
+    }
+
     /// What was counted on top of this.
     #[must_use]
     pub fn since(self, before: Density) -> Density {

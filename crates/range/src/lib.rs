@@ -20,6 +20,7 @@
 //! | [`profile`] | what was learned of a program in earlier runs |
 //! | [`ahead`] | populating ahead of the program, group by group |
 //! | [`rate`] | how fast the program fills memory |
+//! | [`mappings`] | which of a program's mappings are followed |
 //! | [`table`] | ranges followed by address, whatever the mappings do |
 //! | [`world`] | what is known when it is decided |
 //! | [`orders`] | what is to be done, and what came of it |
@@ -37,6 +38,7 @@ pub mod credit;
 pub mod density;
 pub mod filled;
 pub mod intent;
+pub mod mappings;
 pub mod orders;
 pub mod page;
 pub mod profile;

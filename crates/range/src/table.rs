@@ -12,8 +12,6 @@ use crate::span::{up, Span, PAGE, REGION};
 pub const RANGES: usize = 512;
 /// A range that did not grow for so long has paused.
 pub const PAUSE_NS: u64 = 200_000_000;
-/// Whole regions that a mapping needs to be followed.
-pub const LEAST_REGIONS: u64 = 4;
 
 /// What the kernel was told about a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -50,6 +48,8 @@ pub struct Range {
     pub last: u64,
     /// Its finished regions.
     pub density: Density,
+    /// Regions finished one after another that base pages map though the range is advised.
+    pub in_vain: u32,
     /// What is left of the longest part that the edge has jumped over: who fills downwards fills it next, from its end on.
     pub skipped: Span,
     /// Regions finished one after another without a pause.
@@ -129,6 +129,26 @@ impl Range {
         self.span.regions().end
     }
 
+    /// Takes in what lies directly above it, if all of this one is settled: what grows would be ever more ranges.
+    fn joined(&self, above: &Range) -> Option<Range> {
+        let is_one = self.mapping == above.mapping && self.span.end == above.span.start;
+        let is_advised = self.advice == Advice::Asked && above.advice == Advice::Asked;
+        let is_passed = self.edge >= self.end() && self.skipped.is_empty() && self.stranded.is_empty();
+        let is_settled = is_passed && self.is_swept && !self.ahead.is_on();
+        let joined = Range {
+            span: Span::new(self.span.start, above.span.end),
+            is_part: self.is_part || above.is_part,
+            last: if above.last == 0 { self.last } else { above.last },
+            density: self.density.and(above.density),
+            is_sparse: self.is_sparse || above.is_sparse,
+            lone: self.lone.saturating_add(above.lone),
+            unprobed: self.unprobed.saturating_add(above.unprobed),
+            bloat_pages: self.bloat_pages.saturating_add(above.bloat_pages),
+            ..*above
+        };
+        (is_one && is_advised && is_settled).then_some(joined)
+    }
+
     fn clipped(mut self, span: Span, mapping: Span) -> Self {
         self.span = span;
         self.is_part = !mapping.contains(self.mapping) || (self.is_part && mapping == self.mapping);
@@ -164,6 +184,7 @@ const NOTHING: Range = Range {
     edge: 0,
     last: 0,
     density: Density::NONE,
+    in_vain: 0,
     skipped: Span { start: 0, end: 0 },
     streak: 0,
     grown_ns: 0,
@@ -235,9 +256,6 @@ impl Table {
         let mut kept = 0u32;
         let mut fresh = 0u32;
         for &mapping in mappings {
-            if mapping.region_count() < LEAST_REGIONS {
-                continue;
-            }
             let mut cursor = mapping.start;
             let mut is_first = true;
             while let Some(&known) = self.before().get(next).filter(|_| next < old_len) {
@@ -310,6 +328,11 @@ impl Table {
     }
 
     fn push(&mut self, range: Range) -> u32 {
+        let last = self.ranges_mut().last_mut();
+        if let Some((last, joined)) = last.and_then(|last| last.joined(&range).map(|joined| (last, joined))) {
+            *last = joined;
+            return 1;
+        }
         let len = self.len;
         match self.now().get_mut(len) {
             Some(place) => {

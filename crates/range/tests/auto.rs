@@ -824,3 +824,91 @@ fn a_range_whose_first_region_stays_empty_is_learned_all_the_same() {
     assert!(range.edge >= 1030 * REGION, "{range:?}");
     assert!(world.kernel.is_advised(span(1000, 1064)));
 }
+
+/// A program that fills chunks of four regions and a page, each mapped below the last one, looked at three times in each.
+/// Returns how many regions became huge in each.
+fn filled_in_chunks(world: &mut World, count: usize) -> Vec<usize> {
+    let chunk = 4 * REGION + PAGE;
+    let mut end = 100_000 * REGION - 37 * PAGE;
+    let mut huge = world.kernel.huge();
+    let of = |_| {
+        let span = Span::new(end - chunk, end);
+        end = span.start;
+        world.kernel.map(span);
+        world.fill(span, 680);
+        let before = std::mem::replace(&mut huge, world.kernel.huge());
+        huge - before
+    };
+    (0..count).map(of).collect()
+}
+
+#[test]
+fn what_grows_by_a_few_regions_at_a_time_is_advised_with_what_it_adjoins() {
+    let mut world = world();
+    let huge = filled_in_chunks(&mut world, 120);
+    let first = huge.iter().position(|&huge| huge > 0);
+    assert!(first <= Some(2), "{huge:?}");
+    let none = huge[3..].iter().filter(|&&huge| huge == 0).count();
+    assert!(none <= 120 / 10, "{none} of {huge:?}");
+    world.ticks(3000);
+    let ranges = world.auto.table().ranges().len();
+    assert!(ranges < 5, "{ranges} ranges of one mapping");
+    world.ticks(10_000);
+    let regions = world
+        .auto
+        .table()
+        .ranges()
+        .iter()
+        .map(|range| range.mapping.region_count());
+    assert_eq!(world.kernel.huge() as u64, regions.sum::<u64>());
+}
+
+/// A dense program with an advised mapping, which it has unmapped since.
+fn unmapped(mapping: Span) -> World {
+    let mut world = filled(1);
+    world.kernel.map(mapping);
+    world.fill(mapping, 512);
+    assert!(world.kernel.is_advised(mapping));
+    world.kernel.unmap(mapping);
+    world
+}
+
+#[test]
+fn what_is_mapped_where_something_advised_was_unmapped_is_advised_anew() {
+    // Nobody looks before the new mapping is filled, at its end at least.
+    for (new, filled) in [(3036, 3040), (3000, 3040), (2980, 3060)].map(|(from, to)| (span(from, to), span(3036, 3040)))
+    {
+        let mut world = unmapped(span(3000, 3040));
+        world.kernel.map(new);
+        for page in 0..filled.bytes() / PAGE {
+            world.kernel.touch(filled.start + page * PAGE);
+        }
+        world.tick(1_000_000);
+        let grown = span(2900, new.start / REGION);
+        world.kernel.map(grown);
+        world.fill(grown, 512);
+        assert!(world.kernel.is_advised(grown), "{new:x?}");
+        assert!(world.kernel.huge() > 90, "{new:x?}: {}", world.kernel.huge());
+    }
+}
+
+#[test]
+fn what_the_program_has_moved_is_not_collapsed_at_once() {
+    let mut world = filled(1);
+    let fill = |world: &mut World, span: Span| {
+        world.kernel.map(span);
+        for page in 0..span.bytes() / PAGE {
+            world.kernel.touch(span.start + page * PAGE);
+        }
+        world.tick(1_000_000);
+    };
+    fill(&mut world, span(3000, 3050));
+    world.ticks(500);
+    world.kernel.unmap(span(3000, 3050));
+    let before = world.kernel.huge();
+    fill(&mut world, span(4000, 4050));
+    world.ticks(100);
+    assert_eq!(world.kernel.huge(), before);
+    world.ticks(500);
+    assert_eq!(world.kernel.huge(), before + 50);
+}

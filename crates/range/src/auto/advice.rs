@@ -3,10 +3,14 @@
 use super::Auto;
 use crate::birth::{Births, New, MOST_PROBED, PROBED, PROBES};
 use crate::density::Density;
+use crate::mappings::LEAST_REGIONS;
 use crate::orders::{Order, Orders};
 use crate::span::{Span, REGION};
-use crate::table::{Advice, Range, LEAST_REGIONS};
+use crate::table::{Advice, Range};
 use crate::world::{Conditions, Faults, Memory};
+
+/// Regions that base pages map though they were advised, before the advice is given again.
+const IN_VAIN: u32 = 2;
 
 impl Auto {
     /// Advises a range that fills densely, and withdraws the advice where it does not any more.
@@ -35,6 +39,15 @@ impl Auto {
                 if rest.is_empty() && range.skipped.is_empty() {
                     return;
                 }
+                // The program may have unmapped what was advised, and mapped this in its place.
+                let is_in_vain = range.in_vain >= IN_VAIN && rest.region_count() > 0 && !is_blocked;
+                let again = Order::Advise {
+                    mapping: range.mapping,
+                    is_part: range.is_part,
+                };
+                if is_in_vain && orders.push(again) {
+                    self.mark(range.mapping, |range| range.in_vain = 0);
+                }
                 let allowed = conditions.allowed_regions() / 2;
                 let mut isolated = 0;
                 for part in [rest, range.skipped] {
@@ -60,13 +73,16 @@ impl Auto {
                     && range.density == Density::NONE
                     && births.is_candidate(New {
                         bytes: range.mapping.bytes(),
-                        is_piece: false,
+                        is_piece: self.has_grown_to(range.mapping),
                     });
-                let least = match range.advice {
-                    Advice::Probe => PROBED,
-                    _ => self.history.least_for_new_range(),
+                let is_filled = match range.advice {
+                    Advice::Probe => range.density.is_dense(PROBED),
+                    _ => {
+                        let least = self.history.least_for_new_range();
+                        range.density.is_dense(1) && self.density(range.mapping).is_dense(least)
+                    }
                 };
-                let is_dense = is_born || range.density.is_dense(least);
+                let is_dense = is_born || is_filled;
                 let has_room =
                     rest.region_count() > 0 || range.is_extended || range.skipped.region_count() >= LEAST_REGIONS;
                 let is_worth = has_room && is_dense;
@@ -92,6 +108,19 @@ impl Auto {
             }
             Advice::Ineligible => {}
         }
+    }
+
+    /// How densely all of a mapping is filled.
+    fn density(&self, mapping: Span) -> Density {
+        let of = self.table.ranges().iter().filter(|range| range.mapping == mapping);
+        of.fold(Density::NONE, |density, range| density.and(range.density))
+    }
+
+    /// Whether an advised mapping adjoins: it has grown, and the kernel merges both only once this one is advised, too.
+    fn has_grown_to(&self, mapping: Span) -> bool {
+        let adjoins = |other: &Range| other.mapping.end == mapping.start || other.mapping.start == mapping.end;
+        let of = |other: &Range| other.advice == Advice::Asked && adjoins(other);
+        self.table.ranges().iter().any(of)
     }
 
     /// Whether another range of its mapping fills sparsely, or may: its holes would be mapped huge with the rest.

@@ -50,11 +50,7 @@ impl Auto {
                 if !is_finished {
                     break;
                 }
-                // What is mapped huge says nothing about how densely the program fills it.
-                if !population.is_huge() {
-                    range.density.count(*population);
-                    self.history.count(*population);
-                }
+                self.count(range, *population);
                 finished += 1;
             }
             range.edge += finished * REGION;
@@ -108,6 +104,17 @@ impl Auto {
         moved
     }
 
+    /// Counts a finished region. What is mapped huge says nothing about how densely the program fills it.
+    fn count(&mut self, range: &mut Range, population: Population) {
+        if population.is_huge() {
+            range.in_vain = 0;
+            return;
+        }
+        range.in_vain += u32::from(range.advice == Advice::Asked);
+        range.density.count(population);
+        self.history.count(population);
+    }
+
     /// Counts finished regions of what the edge has jumped over, from its end downwards; true if there were any.
     fn judge_downwards(
         &mut self,
@@ -137,10 +144,7 @@ impl Auto {
                 if !population.is_full() && !is_left {
                     break;
                 }
-                if !population.is_huge() {
-                    range.density.count(*population);
-                    self.history.count(*population);
-                }
+                self.count(range, *population);
                 finished += 1;
                 range.waiting = (0, conditions.now_ns);
             }

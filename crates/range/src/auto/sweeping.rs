@@ -12,7 +12,8 @@ use crate::span::{PAGES, REGION};
 use crate::table::{Advice, Range, PAUSE_NS};
 use crate::world::{Conditions, Faults, Memory};
 
-/// When a range has paused where no processor is spare: what is soon freed again is not worth the time.
+/// When a range has paused where no processor is spare, or while the program maps and unmaps: what is soon freed again is
+/// not worth the time, and what was mapped a moment ago is to be advised before the program has filled it.
 const BUSY_PAUSE_NS: u64 = 1_000_000_000;
 /// When a range has paused whose program forks short children: each copies the page tables of what is not huge.
 const FORKING_PAUSE_NS: u64 = 50_000_000;
@@ -77,7 +78,7 @@ impl Auto {
         // Where faults may not map huge pages, what lies well behind the edge is collapsed while the range grows.
         let pause = if conditions.has_short_children {
             FORKING_PAUSE_NS
-        } else if conditions.is_busy {
+        } else if conditions.is_busy || conditions.is_mapping {
             BUSY_PAUSE_NS
         } else {
             PAUSE_NS

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use mega_range::auto::{Auto, Pace};
 use mega_range::density::Population;
 use mega_range::filled::pages;
+use mega_range::mappings::Mappings;
 use mega_range::orders::{Order, Orders, Outcome};
 use mega_range::span::{down, Span, PAGE, PAGES, REGION};
 use mega_range::world::{Conditions, Memory};
@@ -74,16 +75,7 @@ impl Kernel {
     /// The program maps; the mapping merges with those beside it.
     pub fn map(&mut self, span: Span) {
         self.mappings.push(span);
-        self.mappings.sort_by_key(|mapping| mapping.start);
-        let mut merged: Vec<Span> = Vec::new();
-        for &mapping in &self.mappings {
-            let alike = |a: Span, b: Span| self.is_advised(a) == self.is_advised(b);
-            match merged.last_mut() {
-                Some(last) if last.end == mapping.start && alike(*last, mapping) => last.end = mapping.end,
-                _ => merged.push(mapping),
-            }
-        }
-        self.mappings = merged;
+        self.merge();
     }
 
     /// The program forks: what it has touched is a child's, too.
@@ -133,6 +125,14 @@ impl Kernel {
     /// The program advises a mapping.
     pub fn advise(&mut self, mapping: Span) {
         self.advised.push(mapping);
+        self.merge();
+    }
+
+    /// Mappings that adjoin and are alike are one.
+    fn merge(&mut self) {
+        self.advised = merged(&mut self.advised, |_, _| true);
+        let is_advised = |of: Span| self.advised.iter().any(|span| span.contains(of));
+        self.mappings = merged(&mut self.mappings.clone(), |a, b| is_advised(a) == is_advised(b));
     }
 
     pub fn is_advised(&self, span: Span) -> bool {
@@ -171,7 +171,7 @@ impl Kernel {
                     self.mappings.contains(&mapping),
                     "advice for a part of a mapping: {mapping:x?}"
                 );
-                self.advised.push(mapping);
+                self.advise(mapping);
             }
             Order::Withdraw { mapping, .. } => {
                 assert!(
@@ -224,6 +224,19 @@ impl Kernel {
         }
         Outcome::Done
     }
+}
+
+/// The spans by address, those merged that adjoin or overlap and are alike.
+fn merged(spans: &mut [Span], are_alike: impl Fn(Span, Span) -> bool) -> Vec<Span> {
+    spans.sort_by_key(|span| span.start);
+    let mut merged: Vec<Span> = Vec::new();
+    for &span in spans.iter() {
+        match merged.last_mut() {
+            Some(last) if last.end >= span.start && are_alike(*last, span) => last.end = last.end.max(span.end),
+            _ => merged.push(span),
+        }
+    }
+    merged
 }
 
 fn populated(region: &Region) -> u32 {
@@ -299,7 +312,10 @@ impl World {
     pub fn tick(&mut self, ns: u64) -> Pace {
         self.conditions.now_ns += ns;
         self.conditions.resident_bytes = self.kernel.resident();
-        self.auto.follow(&self.kernel.mappings.clone());
+        let mut followed = Mappings::new();
+        followed.begin();
+        self.kernel.mappings.iter().for_each(|&mapping| followed.add(mapping));
+        self.auto.follow(followed.list());
         let pace = self.auto.decide(&self.conditions, &mut self.kernel, &mut self.orders);
         for &order in self.orders.clone().list() {
             let outcome = self.kernel.act(order);
