@@ -134,7 +134,9 @@ impl Range {
         let is_one = self.mapping == above.mapping && self.span.end == above.span.start;
         let is_advised = self.advice == Advice::Asked && above.advice == Advice::Asked;
         let is_passed = self.edge >= self.end() && self.skipped.is_empty() && self.stranded.is_empty();
-        let is_settled = is_passed && self.is_swept && !self.ahead.is_on();
+        // Without any base pages there is nothing to sweep.
+        let is_swept = self.is_swept || self.density == Density::NONE;
+        let is_settled = is_passed && is_swept && !self.ahead.is_on();
         let joined = Range {
             span: Span::new(self.span.start, above.span.end),
             is_part: self.is_part || above.is_part,
