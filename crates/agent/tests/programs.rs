@@ -51,6 +51,32 @@ fn what_a_dense_program_maps_is_huge_from_its_first_touch_and_a_sparse_ones_is_n
 }
 
 #[test]
+fn what_the_c_librarys_heap_grows_by_is_advised_before_it_is_filled() {
+    let _alone = alone();
+    const CHUNKS: u32 = 60;
+    // Where the helper has to wait for a processor, it comes too late.
+    const TRIES: u32 = 5;
+    for heap in [&["heap"][..], &[]] {
+        let mut most = 0.0_f64;
+        for _ in 0..TRIES {
+            let Some(ran) = while_advised(|| run(&[&["chunks", &CHUNKS.to_string()], heap].concat())) else {
+                return;
+            };
+            let ran = ran.ok();
+            most = most.max(ran.figure("huge") / 2048.0 - ran.page(Field::Collapsed) as f64);
+            // Of the four regions of a chunk it begins in one, and another may be filled before the next look.
+            if most >= f64::from(CHUNKS * 2) {
+                break;
+            }
+        }
+        assert!(
+            most >= f64::from(CHUNKS * 2),
+            "{heap:?}: {most} huge at their first touch"
+        );
+    }
+}
+
+#[test]
 fn what_earlier_runs_filled_densely_is_huge_from_the_first_mapping_on_within_the_allowance() {
     let _alone = alone();
     let Some(first) = while_advised(|| run(&["begins", "1"])) else {

@@ -38,8 +38,6 @@ pub struct Range {
     pub mapping: Span,
     /// The mapping was larger before: the program has unmapped a part of it, or protected it otherwise.
     pub is_part: bool,
-    /// Its mapping has grown upwards: what grows may grow on, and keeps its advice.
-    pub is_extended: bool,
     /// What the kernel was told.
     pub advice: Advice,
     /// The first region that is not finished.
@@ -108,7 +106,6 @@ impl Range {
                 _ => Advice::None,
             },
             is_part: self.is_part,
-            is_extended: self.is_extended,
             ..Range::new(self.span, self.mapping)
         };
     }
@@ -181,7 +178,6 @@ const NOTHING: Range = Range {
     span: Span { start: 0, end: 0 },
     mapping: Span { start: 0, end: 0 },
     is_part: false,
-    is_extended: false,
     advice: Advice::None,
     edge: 0,
     last: 0,
@@ -352,7 +348,6 @@ impl Table {
     fn extend_last(&mut self, end: u64) {
         if let Some(last) = self.ranges_mut().last_mut() {
             last.span.end = end;
-            last.is_extended = true;
         }
     }
 

@@ -680,16 +680,20 @@ fn contents_outweigh_the_few_sparse_regions_that_base_pages_have_shown() {
 }
 
 #[test]
-fn a_mapping_that_grows_is_advised_though_all_of_it_is_filled() {
+fn what_grows_by_less_than_a_region_at_a_time_is_collapsed_and_not_advised() {
     let mut world = world();
-    let grown = |to| span(1000, to);
-    world.kernel.map(grown(1006));
-    world.fill(grown(1006), 6 * 512);
-    world.ticks(50);
-    assert!(!world.kernel.is_advised(grown(1006)));
-    world.kernel.map(span(1006, 1007));
-    world.fill(span(1006, 1007), 512);
-    assert!(world.kernel.is_advised(grown(1007)));
+    let grown = |pages: u64| Span::new(1000 * REGION, 1000 * REGION + pages * PAGE);
+    let all = 200 * u64::from(PAGES);
+    for from in (0..all).step_by(32) {
+        let step = Span::new(grown(from).end, grown(from + 32).end);
+        world.kernel.map(step);
+        world.fill(step, 32);
+    }
+    assert!(!world.kernel.is_advised(span(1000, 1001)));
+    // Advised piece by piece it would be as many mappings, and no region on their borders could be huge.
+    assert_eq!(world.kernel.mappings, [grown(all)]);
+    world.ticks(3000);
+    assert_eq!(world.kernel.huge(), 200);
 }
 
 #[test]

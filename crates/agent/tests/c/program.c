@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -269,6 +270,18 @@ static void births(size_t step) {
 		CHECK(!munmap(moved, 32 * MB));
 	}
 	CHECK(mmap(0, 0, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED && errno == EINVAL);
+}
+
+// Chunks of 8 MB from the C library's heap, which grows by one at a time, or from mappings of its own.
+static void chunks(size_t count, int is_heap) {
+	mallopt(M_MMAP_THRESHOLD, is_heap ? 32 * MB : MB);
+	CHECK(wait_for_helper());
+	for (size_t i = 0; i < count; i++) {
+		char *chunk = malloc(8 * MB);
+		CHECK(chunk);
+		for (size_t at = 0; at < 8 * MB; at += MB / 2, pause_ms(1)) memset(chunk + at, 1, MB / 2);
+	}
+	say_memory();
 }
 
 // Whether what a program maps first is mapped huge at its first touch; then it is filled densely, or hardly at all.
@@ -750,6 +763,7 @@ int main(int count, char **arguments) {
 	MODE("remap", remap(bytes))
 	MODE("torn", torn(bytes))
 	MODE("births", births(bytes / MB))
+	MODE("chunks", chunks(bytes / MB, count > 3))
 	MODE("begins", begins(bytes / MB))
 	MODE("single", single())
 	MODE("confined", confined())

@@ -83,8 +83,7 @@ impl Auto {
                     }
                 };
                 let is_dense = is_born || is_filled;
-                let has_room =
-                    rest.region_count() > 0 || range.is_extended || range.skipped.region_count() >= LEAST_REGIONS;
+                let has_room = rest.region_count() > 0 || range.skipped.region_count() >= LEAST_REGIONS;
                 let is_worth = has_room && is_dense;
                 let may =
                     self.intent.allows_huge_faults() && !conditions.is_short_of_blocks && !conditions.is_near_limit();
