@@ -4,7 +4,7 @@ use core::cell::UnsafeCell;
 
 use mega_range::auto::{Auto, Pace};
 use mega_range::birth::Births;
-use mega_range::density::Density;
+use mega_range::density::{Density, DENSE_REGIONS};
 use mega_range::orders::Orders;
 use mega_range::page::{Field, Reason};
 use mega_range::span::REGION;
@@ -29,6 +29,9 @@ const LEAST_BYTES: u64 = REGION;
 const AHEAD_NS: u64 = 50_000;
 /// The pause while something happens.
 const GROWING_NS: u64 = 2_000_000;
+/// The same until the program has filled enough to be judged by: each region that it fills before it is advised stays on
+/// base pages until it is collapsed.
+const FIRST_NS: u64 = 500_000;
 /// The same once what the program maps is advised at birth, as long as none of its mappings were made unseen.
 const KNOWN_NS: u64 = 10_000_000;
 const UNSEEN_NS: u64 = 250_000_000;
@@ -247,7 +250,11 @@ fn tick(mind: &mut Mind, maps: i32, state: &mut State) -> core::result::Result<u
     state.has_looked = true;
     let floor = looked.saturating_mul(share).saturating_sub(acted);
     let is_seen = births.resident_bytes > 0 && now.saturating_sub(state.unseen_ns) > UNSEEN_NS;
-    let growing = if is_seen { KNOWN_NS } else { GROWING_NS };
+    let growing = match seen.dense {
+        0..DENSE_REGIONS => FIRST_NS,
+        _ if is_seen => KNOWN_NS,
+        _ => GROWING_NS,
+    };
     let pause = match pace {
         Pace::Ahead => {
             let has_acted = !mind.orders.list().is_empty();
