@@ -3,14 +3,14 @@
 mod support;
 
 use mega_range::birth::{Birth, New, PROBED};
-use mega_range::density::Density;
+use mega_range::density::{Density, Population};
 use mega_range::intent::Intent;
 use mega_range::orders::Outcome;
 use mega_range::rate;
 use mega_range::span::{Span, PAGE, PAGES, REGION};
 use mega_range::table::Advice;
 use mega_range::waste;
-use mega_range::world::{Conditions, Faults};
+use mega_range::world::{Conditions, Faults, Memory};
 use support::World;
 
 fn span(from: u64, to: u64) -> Span {
@@ -45,17 +45,24 @@ fn what_is_filled_in_order_becomes_huge_without_waste_beyond_the_allowance() {
 }
 
 #[test]
-fn what_was_filled_before_the_advice_is_collapsed_once_the_program_has_paused() {
-    let mut world = world();
-    world.kernel.map(span(1000, 1500));
-    world.fill(span(1000, 1200), 512);
-    let is_ahead = |world: &World| world.auto.table().ranges().iter().any(|range| range.ahead.is_on());
-    let before = world.kernel.huge();
-    world.ticks(150);
-    assert!(is_ahead(&world) && world.kernel.huge() == before);
-    world.ticks(150);
-    // What is populated ahead of it is still waited for.
-    assert!(is_ahead(&world) && world.kernel.huge() >= before + 4);
+fn what_was_filled_before_the_advice_is_collapsed_while_the_program_goes_on() {
+    for is_busy in [false, true] {
+        let mut world = world();
+        world.conditions.is_busy = is_busy;
+        world.kernel.map(span(1000, 1500));
+        world.fill(span(1000, 1200), 512);
+        let base = |world: &mut World| {
+            let mut seen = [Population::default(); 16];
+            world.kernel.populations(1000 * REGION, &mut seen);
+            seen.iter().filter(|seen| !seen.is_huge()).count()
+        };
+        // Where no processor is spare it would cost the program more than a stall.
+        assert_eq!(base(&mut world) >= 4, is_busy);
+        world.ticks(900);
+        assert_eq!(base(&mut world) >= 4, is_busy);
+        world.ticks(300);
+        assert_eq!(base(&mut world), 0);
+    }
 }
 
 /// So a JVM's G1 fills what it has committed.
@@ -455,11 +462,12 @@ fn memory_shared_with_children_is_collapsed_as_far_as_its_copies_may_be_waste() 
 fn where_children_are_short_more_is_collapsed_and_sooner() {
     let copied_by = |is_busy, is_advised: bool, has_short_children, ms| {
         let mut world = world();
-        world.conditions.is_busy = is_busy;
+        world.conditions.is_busy = true;
         world.conditions.is_short_of_blocks = !is_advised;
         world.kernel.map(span(1000, 1100));
         world.fill(span(1000, 1100), if is_advised { 512 } else { 5000 });
         world.kernel.fork();
+        world.conditions.is_busy = is_busy;
         world.conditions.has_short_children = has_short_children;
         world.ticks(ms);
         // One of them may stay after all.
@@ -470,7 +478,8 @@ fn where_children_are_short_more_is_collapsed_and_sooner() {
     let allowed = Conditions::default().allowed_regions();
     assert_eq!(copied(false, false, 1000), allowed / 8);
     assert_eq!(copied(false, true, 1000), allowed / 2);
-    assert_eq!(copied(true, false, 100), 0);
+    // What was filled before the advice, at once.
+    assert_eq!(copied(true, false, 100), allowed / 8);
     assert!(copied(true, true, 100) >= 4);
     // A server that forks is busy, and shall not wait until it is not.
     assert_eq!(copied_by(true, true, false, 500), 0);
@@ -545,7 +554,7 @@ fn where_no_processor_is_spare_what_was_filled_is_collapsed_later_and_slower() {
     };
     let after = |ticks| [false, true].map(|is_busy| huge_after(is_busy, ticks));
     assert_eq!(after(900)[1], 0);
-    assert!(after(900)[0] > 50, "{:?}", after(900));
+    assert!(after(900)[0] > 25, "{:?}", after(900));
     let [spare, busy] = after(3000);
     assert!(busy > 0 && busy < spare, "{spare}, {busy}");
     assert_eq!(after(60_000), [200, 200]);

@@ -8,7 +8,7 @@ use super::{Auto, CHUNK};
 use crate::density::Population;
 use crate::intent::Intent;
 use crate::orders::{Order, Orders};
-use crate::span::{PAGES, REGION};
+use crate::span::{up, PAGES, REGION};
 use crate::table::{Advice, Range, PAUSE_NS};
 use crate::world::{Conditions, Faults, Memory};
 
@@ -20,6 +20,10 @@ const FORKING_PAUSE_NS: u64 = 50_000_000;
 /// The pauses between sweeps of a range.
 const SWEEP_NS: (u64, u64) = (1_000_000_000, 64_000_000_000);
 
+/// Regions that a range which grows keeps between its edge and what is collapsed behind it.
+const MARGIN: u64 = 8;
+/// Regions of it that may have been filled before the advice.
+const FIRST: u64 = 16;
 /// Collapses of one tick.
 const COLLAPSES: u32 = 4;
 /// Regions of one tick whose huge pages are split.
@@ -83,13 +87,18 @@ impl Auto {
         } else {
             PAUSE_NS
         };
+        let first = up(range.span.start);
         let is_growing = range.has_grown_within(pause, now);
         let is_mapped_huge = range.advice == Advice::Asked || conditions.faults == Faults::Always;
         let end = match (range.ahead.is_on(), is_growing) {
             (false, false) => range.end(),
             // What the program has not touched yet is still waited for.
             (true, false) => range.ahead.at_most_untouched().start,
-            (false, true) if !is_mapped_huge => range.edge.saturating_sub(8 * REGION).min(range.end()),
+            (false, true) if !is_mapped_huge => range.edge.saturating_sub(MARGIN * REGION).min(range.end()),
+            // What was filled before the advice: few regions, and each fork would copy their page tables.
+            (_, true) if !conditions.is_busy && range.edge >= first.saturating_add((FIRST + MARGIN) * REGION) => {
+                first + FIRST * REGION
+            }
             (_, true) => 0,
         };
         if now < range.sweep_at_ns {
@@ -99,7 +108,7 @@ impl Auto {
         if range.sweep >= end {
             if !is_growing && !range.ahead.is_on() {
                 // A sweep that found something is followed by another soon.
-                range.sweep = crate::span::up(range.span.start);
+                range.sweep = first;
                 range.is_swept = true;
                 range.sweep_gap_ns = (range.sweep_gap_ns * 2).clamp(SWEEP_NS.0, SWEEP_NS.1);
                 range.sweep_at_ns = now.saturating_add(range.sweep_gap_ns);
