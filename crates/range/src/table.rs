@@ -172,6 +172,7 @@ pub struct Table {
     turn: usize,
     len: usize,
     missed: u64,
+    gone: u64,
 }
 
 const NOTHING: Range = Range {
@@ -214,6 +215,7 @@ impl Table {
             turn: 0,
             len: 0,
             missed: 0,
+            gone: 0,
         }
     }
 
@@ -221,6 +223,7 @@ impl Table {
     pub fn clear(&mut self) {
         self.len = 0;
         self.missed = 0;
+        self.gone = 0;
     }
 
     /// The ranges, by address.
@@ -239,6 +242,16 @@ impl Table {
     /// Ranges that found no room.
     pub fn missed(&self) -> u64 {
         self.missed
+    }
+
+    /// Ranges that the program has unmapped, or whose contents it has freed.
+    pub fn gone(&self) -> u64 {
+        self.gone
+    }
+
+    /// Counts a range whose contents are gone.
+    pub(crate) fn count_gone(&mut self) {
+        self.gone = self.gone.saturating_add(1);
     }
 
     /// Follows the mappings as they are now, by address and without overlaps. Returns how many ranges are new or gone.
@@ -289,6 +302,7 @@ impl Table {
         }
         self.share_advice();
         let gone = u32::try_from(old_len).unwrap_or(u32::MAX).saturating_sub(kept);
+        self.gone = self.gone.saturating_add(gone.into());
         fresh.saturating_add(gone)
     }
 

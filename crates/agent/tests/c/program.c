@@ -353,6 +353,12 @@ static void confined(void) {
 static void shared(void) {
 	char *memory = map(128 * MB);
 	fill(memory, 128 * MB);
+	pause_ms(1500);
+	printf("huge_before %ld\n", rollup("AnonHugePages:"));
+	// Base pages map what was huge.
+	for (size_t at = 0; at < 32 * MB; at += 2 * MB)
+		CHECK(!mprotect(memory + at, PAGE, PROT_READ) && !mprotect(memory + at, PAGE, PROT_READ | PROT_WRITE));
+	printf("huge_split %ld\n", rollup("AnonHugePages:"));
 	pid_t child = fork();
 	int status;
 	CHECK(child >= 0);

@@ -27,6 +27,7 @@ impl Auto {
             *looks = looks.saturating_sub(1);
             if memory.populations(range.last, last) && last.iter().all(|population| population.is_empty()) {
                 range.forget();
+                self.table.count_gone();
             }
         }
         while range.edge < end && *looks > 0 {

@@ -90,13 +90,15 @@ impl Auto {
         let first = up(range.span.start);
         let is_growing = range.has_grown_within(pause, now);
         let is_mapped_huge = range.advice == Advice::Asked || conditions.faults == Faults::Always;
+        // A program that has unmapped a range may soon unmap this one.
+        let is_kept = self.table.gone() == 0 && !conditions.is_busy;
         let end = match (range.ahead.is_on(), is_growing) {
             (false, false) => range.end(),
             // What the program has not touched yet is still waited for.
             (true, false) => range.ahead.at_most_untouched().start,
             (false, true) if !is_mapped_huge => range.edge.saturating_sub(MARGIN * REGION).min(range.end()),
             // What was filled before the advice: few regions, and each fork would copy their page tables.
-            (_, true) if !conditions.is_busy && range.edge >= first.saturating_add((FIRST + MARGIN) * REGION) => {
+            (_, true) if is_kept && range.edge >= first.saturating_add((FIRST + MARGIN) * REGION) => {
                 first + FIRST * REGION
             }
             (_, true) => 0,
