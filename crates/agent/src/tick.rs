@@ -32,6 +32,8 @@ const GROWING_NS: u64 = 2_000_000;
 /// The same until the program has filled enough to be judged by: each region that it fills before it is advised stays on
 /// base pages until it is collapsed.
 const FIRST_NS: u64 = 500_000;
+/// With more than this it would have been advised: it does not fill in order.
+const FIRST_BYTES: u64 = 32 * REGION;
 /// The same once what the program maps is advised at birth, as long as none of its mappings were made unseen.
 const KNOWN_NS: u64 = 10_000_000;
 const UNSEEN_NS: u64 = 250_000_000;
@@ -250,10 +252,13 @@ fn tick(mind: &mut Mind, maps: i32, state: &mut State) -> core::result::Result<u
     state.has_looked = true;
     let floor = looked.saturating_mul(share).saturating_sub(acted);
     let is_seen = births.resident_bytes > 0 && now.saturating_sub(state.unseen_ns) > UNSEEN_NS;
-    let growing = match seen.dense {
-        0..DENSE_REGIONS => FIRST_NS,
-        _ if is_seen => KNOWN_NS,
-        _ => GROWING_NS,
+    let is_first = seen.dense < DENSE_REGIONS && resident < FIRST_BYTES;
+    let growing = if is_first {
+        FIRST_NS
+    } else if is_seen {
+        KNOWN_NS
+    } else {
+        GROWING_NS
     };
     let pause = match pace {
         Pace::Ahead => {
