@@ -200,6 +200,7 @@ impl Auto {
                 continue;
             };
             let mut range = range;
+            // New, or moved: it may go on.
             if range.grown_ns == 0 {
                 range.grown_ns = conditions.now_ns;
             }
